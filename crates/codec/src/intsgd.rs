@@ -54,7 +54,7 @@ impl fmt::Display for IntSgd {
 }
 
 impl IntSgd {
-    /// Returns the codec of the integers on the wire, which is exact for values that are integers.
+    /// Returns the codec that sends the integers; it is exact for values that are integers.
     pub fn integers(&self) -> Arc<dyn Codec> {
         Arc::new(Coded(*self))
     }

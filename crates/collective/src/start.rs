@@ -112,7 +112,7 @@ pub fn broadcast<V: Buffer>(group: &mut Group, values: V, root: Rank) -> Result<
     Ok(run.called(format!("broadcast from {root}")))
 }
 
-/// Returns a run after which `values` of all ranks are those of the first `holders` ranks, which must
+/// Returns a run after which all ranks have the values of the first `holders` ranks. These ranks must
 /// have equal values.
 ///
 /// # Errors

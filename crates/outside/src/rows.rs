@@ -15,8 +15,8 @@ pub fn views(bytes: &[u8]) {
     fuzzing::decide(bytes);
 }
 
-/// Checks that any text is either read as the manifest of a snapshot, which is written back unchanged, or
-/// refused with an error of one line.
+/// Checks that any text is either refused with an error of one line or read as the manifest of a
+/// snapshot, which is written back unchanged.
 pub fn manifest(bytes: &[u8]) {
     fuzzing::manifest(bytes);
 }

@@ -14,8 +14,8 @@ const OPERATION: &str = "hand_over";
 /// Bytes that a rank tells the others: whether it holds the state, its checksum and its length.
 const NOTICE_BYTES: usize = 16;
 
-/// Gives the bytes of the first `holders` ranks, which must be the same, to all other ranks, the
-/// joiners.
+/// Gives the bytes of the first `holders` ranks to all other ranks, the joiners. All holders must have
+/// the same bytes.
 ///
 /// Holders give `state` and get it back; joiners give `None`. Whatever the number of ranks, the
 /// hand-over takes little longer than one joiner takes to receive the bytes.
