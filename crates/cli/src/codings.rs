@@ -20,8 +20,8 @@ use crate::output::say;
 pub struct Activations {
     /// Codecs that activations may be encoded with
     ///
-    /// Applies to activations and their gradients, between stages and within them. Each level of the cluster takes
-    /// the codec that takes the least time, or none if no codec saves time.
+    /// Applies to activations and their gradients, between stages and within them. On each level of the
+    /// cluster, the codec with the least time is used, or none if no codec saves time.
     #[arg(long, value_name = "CODEC,...", value_delimiter = ',', hide_short_help = true)]
     activation_codecs: Vec<String>,
     /// Error that codecs may make in activations

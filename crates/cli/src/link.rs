@@ -27,7 +27,8 @@ pub struct Settings {
     pub limit: Option<Limit>,
     /// Encrypt: auto, always or never
     ///
-    /// auto encrypts traffic that leaves the machine, always all traffic, and never nothing.
+    /// With auto, the traffic that leaves the machine is encrypted; with always, all traffic; with never,
+    /// no traffic.
     #[arg(long, value_name = "WHAT", default_value = "auto", hide_possible_values = true, value_parser = one_of(ENCRYPTION))]
     pub encryption: Encryption,
     /// TCP connections to each peer [default: by the round trip]

@@ -27,7 +27,7 @@ pub struct Flags {
     coordinator: Option<String>,
     /// The store of the job's coordinator
     ///
-    /// The same as given to its launchers.
+    /// This is the store that the job's launchers were given.
     #[arg(long, value_name = "etcd://HOST:PORT/JOB", conflicts_with = "coordinator")]
     store: Option<Store>,
     /// Secret of the job; better as THINWIRE_TOKEN

@@ -103,8 +103,8 @@ impl Alternating {
         self.add_product(message, -1.0, values);
     }
 
-    /// Writes the matrix that the sum of all messages represents: the sum of all ranks' matrices minus
-    /// their new residuals.
+    /// Writes the matrix that the sum of all messages represents: the sum, over all ranks, of the rank's
+    /// matrix minus its new residual.
     ///
     /// # Panics
     /// If the length of a slice does not fit its shape.

@@ -4,8 +4,8 @@
 //! first ones. A last block of `r` elements sends `ceil(K r / BLOCK)`. The positions of a block take
 //! `log2 C(BLOCK, K)` bits (see `subsets`). The values of all blocks, in order, are encoded by VALUES as
 //! one tensor: `none`, `bf16`, `lloyd:2`, `ecsq:0.5` and others. With K = 64, BLOCK = 4096 and two bits
-//! per value, the messages hold the same as those of Sarfi et al., "Communication efficient LLM
-//! pre-training with SparseLoCo" (2025), where a position takes 12 bits.
+//! per value, messages have the same content as in Sarfi et al., "Communication efficient LLM
+//! pre-training with SparseLoCo" (2025), which sends a position in 12 bits.
 //!
 //! Format: if VALUES has a variable length, the length of the whole encoding (u32, little-endian); then
 //! the positions of every block, in whole bytes; then the encoding of the values.

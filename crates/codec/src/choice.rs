@@ -11,9 +11,9 @@ use crate::{Codec, Error, Exchange, IntSgd, Kind, PowerSgd};
 pub enum Choice {
     /// Values become bytes.
     Bytes(Arc<dyn Codec>),
-    /// A matrix becomes the product of two thin ones; tensors that are no matrices stay raw.
+    /// A matrix becomes the product of two thin ones; tensors that are not matrices stay raw.
     LowRank(PowerSgd),
-    /// Values become integers under a scale that follows past averages; sums of them are exact.
+    /// Values become integers under a scale that follows past averages; integers are summed exactly.
     Integers(IntSgd),
 }
 
@@ -24,7 +24,7 @@ pub struct Entry {
     pub usage: &'static str,
     /// Summary in a few words.
     pub summary: &'static str,
-    /// Complete names, which tests go through.
+    /// Complete names, all of which are used in tests.
     pub examples: &'static [&'static str],
     /// Makes the codec from the text after the colon, if there is one.
     pub parse: fn(Option<&str>) -> Result<Choice, Error>,

@@ -8,7 +8,7 @@ use thinwire_wire::{DType, Exchange};
 use crate::Error;
 use crate::language::Cuda;
 
-/// Bound of the squared codec error, in terms of `‖x‖²`.
+/// Bound on the squared codec error, relative to `‖x‖²`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
     /// `‖decode(encode(x)) − x‖² ≤ (1 − δ) ‖x‖²` for every `x`, with this `δ` in `0.0..=1.0`. With
@@ -24,16 +24,16 @@ pub enum Bound {
     None,
 }
 
-/// Properties of a codec in addition to its [`Bound`], which tests check. By default a codec claims all
-/// of them; it lists those that it does not have.
+/// Properties that a codec has in addition to its [`Bound`]; tests check them. By default a codec claims
+/// all of them; an implementation declares those that it lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claims {
     /// Encoding decoded values gives the same bytes again.
     pub idempotent: bool,
-    /// Decoded value and residual add up to the input, bit for bit. A codec without this property
-    /// guarantees the sum up to the last digit of the larger of the two.
+    /// Decoded value and residual add up to the input, bit for bit. Without this property, the sum is
+    /// right up to the last digit of the larger of the two.
     pub exact: bool,
-    /// Every element becomes the nearest of the values that the block can hold.
+    /// Every element is rounded to the nearest value that its block can hold.
     pub nearest: bool,
     /// A range that begins at a block is encoded like a tensor of its own.
     pub separable: bool,
@@ -132,7 +132,7 @@ impl From<bool> for Finite {
     }
 }
 
-/// Effect of decoding on the values that are there.
+/// Effect of decoding on the values that are already in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Write {
     /// Overwrites the values.
@@ -163,10 +163,10 @@ pub trait Codec: Debug + Display + Send + Sync {
         false
     }
 
-    /// Replaces values by those that encoding and decoding would give. It is called on values that a rank
-    /// does not encode: its own ones, before encodings of other ranks are added, and a sum that is not
-    /// encoded again. Most codecs leave the values as they are, which is more exact. Values that are not
-    /// finite must stay not finite.
+    /// Replaces values by the result of encoding and then decoding them. It is called on values that a
+    /// rank does not encode: on the rank's own values, before encodings of other ranks are added to them,
+    /// and on a sum that is not encoded again. Most codecs leave the values as they are, which is more
+    /// exact. Values that are not finite must stay not finite.
     fn canonicalise(&self, _values: &mut [f32]) {}
 
     /// Returns the type of the encoded elements, if the encoding consists of elements in order and
@@ -217,12 +217,13 @@ pub trait Codec: Debug + Display + Send + Sync {
         None
     }
 
-    /// Returns the number of bytes in an encoding that only pad codes of a few bits.
+    /// Returns the number of padding bytes in an encoding: bytes without information, which complete
+    /// groups of codes of a few bits.
     fn padding(&self, _elements: usize) -> usize {
         0
     }
 
-    /// Encodes into `output`, with random numbers of `key` that count from the first element of the
+    /// Encodes into `output`. Random numbers come from `key`, counted from the first element of the
     /// input. Bytes of `output` after the first [`Codec::frame_len`] bytes are undefined.
     ///
     /// # Panics
@@ -233,7 +234,7 @@ pub trait Codec: Debug + Display + Send + Sync {
     /// decoded or refused.
     ///
     /// # Errors
-    /// If the length of `encoded` is not that of an encoding of `values`, or it names elements that do
-    /// not exist; some of `values` may then have been changed.
+    /// If `encoded` does not have the length of an encoding of `values`, or names elements that do not
+    /// exist. Some of `values` may then have been changed.
     fn decode(&self, encoded: &[u8], write: Write, values: &mut [f32]) -> Result<(), Error>;
 }

@@ -18,11 +18,12 @@ pub struct Distortion {
     /// `‖y − x‖² / ‖x‖²` with `y = decode(encode(x))`; 0 if all values are zero, 1 if the encoding cannot
     /// hold them.
     pub error: f64,
-    /// `0.85 (‖y − x‖₁ / ‖x‖₁)²`, which is about the error for normal values. Larger if most values are much
-    /// smaller than the largest ones and are lost.
+    /// `0.85 (‖y − x‖₁ / ‖x‖₁)²`, which is about the error for normal values. It exceeds the error if
+    /// most values are much smaller than the largest ones and are lost.
     pub absolute: f64,
-    /// `2 ⟨y, y − x⟩ / ‖x‖²`: the energy of `y` above that of centroids with the same error, which is
-    /// `‖x‖² − ‖y − x‖²`. About twice the error if values are rounded to the middle of their levels.
+    /// Relative excess of energy, `2 ⟨y, y − x⟩ / ‖x‖²`: the amount by which `‖y‖²` exceeds `‖x‖² − ‖y −
+    /// x‖²`, the energy of centroids with the same error. About twice the error if values are rounded to
+    /// the middle of their levels.
     pub excess: f64,
     /// Length of the encoding in bytes.
     pub bytes: usize,
@@ -56,10 +57,10 @@ impl Distortion {
         Distortion { error, absolute: NORMAL * (distance / sum).powi(2), excess, bytes }
     }
 
-    /// Returns the larger of the two errors, plus twice the excess of energy. The weights estimate what
-    /// each costs a training: Adam divides every gradient by its own root mean square, so small gradients
-    /// count as much as large ones. Adam also takes the excess for larger gradients, and its steps become
-    /// smaller (docs/numerics.md).
+    /// Returns the larger of the two errors, plus twice the excess of energy. The weights estimate the
+    /// harm of error and excess to a training: Adam divides every gradient by its own root mean square,
+    /// so small gradients count as much as large ones. Adam also mistakes the excess for larger gradients
+    /// and makes smaller steps (docs/numerics.md).
     pub fn weighted_error(&self) -> f64 {
         self.error.max(self.absolute) + EXCESS_WEIGHT * self.excess.max(0.0)
     }
@@ -70,8 +71,8 @@ pub fn relative_error(codec: &dyn Codec, values: &[f32], key: Key) -> f64 {
     Distortion::of(codec, values, key).error
 }
 
-/// Returns the part of the squared length of `elements` normal values that one encoding sends:
-/// negative if the lost part is longer than the values, 0 if the codec cannot encode them.
+/// Returns the fraction of the squared length that one encoding of `elements` normal values sends. It is
+/// negative if the lost part is longer than the values, and 0 if the codec cannot encode them.
 pub fn contraction(codec: &dyn Codec, elements: usize) -> f64 {
     let values: Vec<f32> = (0..elements as u64).map(|element| KEY.normal(element)).collect();
     1.0 - Distortion::of(codec, &values, KEY).error

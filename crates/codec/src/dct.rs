@@ -1,9 +1,9 @@
 //! Largest coefficients of a cosine transform.
 //!
 //! Peng, Quesnelle and Kingma, "DeMo: Decoupled momentum optimization" (2024, section 3.2): 4096
-//! elements, as 64 rows of 64, become the coefficients of an orthonormal DCT-II of rows and columns
-//! (see `cosine`). The K largest of each such chunk are sent: indices (see `indices`), then values as
-//! bf16. A last chunk has as many rows as it needs, the last row padded with zeros, and in proportion
+//! elements, as 64 rows of 64, become the coefficients of an orthonormal DCT-II of rows and columns (see
+//! `cosine`). The K largest of each such chunk are sent: indices (see `indices`), then values as bf16.
+//! The last chunk may have fewer rows, the last of them padded with zeros; it then sends proportionally
 //! fewer coefficients.
 //!
 //! Law: the transform keeps lengths, so at least K/4096 of the squared length is sent.

@@ -265,7 +265,7 @@ fn encode(input: Input<'_>, quantised: Quantised, symbols: &[u8], output: &mut [
     escapes.into_iter().for_each(|at| values[at] = 0.0);
 }
 
-/// Decodes an encoding that has symbols; `None` if the bytes are no encoding.
+/// Decodes an encoding that has symbols; `None` if the bytes are not a valid encoding.
 fn restore(encoded: &[u8], write: Write, symbols: &mut [u8], values: &mut [f32]) -> Option<()> {
     let (head, rest) = encoded.split_at_checked(head_len(values.len()))?;
     let float = |place: usize| f32::from_bits(word(head, place));

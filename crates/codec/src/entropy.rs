@@ -54,7 +54,7 @@ pub(crate) fn encode(symbols: &[u8], counts: &[u32; 256], output: &mut [u8]) -> 
     Some(table.len() + 2 * symbols.len().div_ceil(STREAM) + done)
 }
 
-/// Decodes `symbols.len()` symbols; returns `None` if the bytes are no encoding of this many symbols.
+/// Decodes `symbols.len()` symbols; returns `None` if the bytes do not encode this many symbols.
 pub(crate) fn decode(bytes: &[u8], symbols: &mut [u8]) -> Option<()> {
     let (&[first, last], rest) = bytes.split_first_chunk::<2>()?;
     let count = usize::from(last).checked_sub(first.into())? + 1;

@@ -12,9 +12,9 @@ pub enum Kind {
     Unknown,
     /// The parameter of a codec is missing, superfluous or out of range.
     Parameter,
-    /// The length of encoded bytes is not that of an encoding of the values.
+    /// Encoded bytes do not have the length of an encoding of the values.
     Length,
-    /// Encoded bytes of the right length are no encoding.
+    /// Encoded bytes have the right length, but are not a valid encoding.
     Corrupt,
     /// The file of a codec's text cannot be read, or has changed.
     File,
@@ -50,7 +50,7 @@ impl Error {
     /// Checks that the encoding of `elements` values is `expected` bytes long.
     ///
     /// # Errors
-    /// If the length of `encoded` is another one; the error names both.
+    /// If `encoded` has another length; the error names both lengths.
     pub fn check_length(
         codec: &dyn fmt::Display,
         encoded: &[u8],
@@ -80,7 +80,7 @@ impl Error {
         Error::check_length(codec, encoded, stated, elements)
     }
 
-    /// Returns the error about bytes of the stated length that are no encoding of `elements` values.
+    /// Returns the error about bytes of the stated length that do not encode `elements` values.
     pub(crate) fn no_encoding(codec: &dyn fmt::Display, encoded: &[u8], elements: usize) -> Error {
         let found = encoded.len();
         let text = format!("{found} bytes are no encoding of {elements} elements by {codec}");

@@ -1,8 +1,8 @@
 //! Small integers under one scale per block.
 //!
-//! `int8`, `int4` and `int3`. Rounded to the nearest they need feedback, since the same error may come
-//! at every step. Rounded stochastically they are unbiased and need none: the errors of ranks and steps
-//! are independent and average out.
+//! `int8`, `int4` and `int3`. Integers that are rounded to nearest need feedback, because the same error
+//! may occur in every step. Integers that are rounded stochastically are unbiased and need no feedback:
+//! the errors of ranks and steps are independent and average out.
 
 use crate::choice::{Choice, Entry};
 use crate::coded::Coded;

@@ -54,31 +54,32 @@ impl fmt::Display for IntSgd {
 }
 
 impl IntSgd {
-    /// Returns the codec of the integers on the wire, which is exact for values that are integers.
+    /// Returns the codec that sends the integers; it is exact for values that are integers.
     pub fn integers(&self) -> Arc<dyn Codec> {
         Arc::new(Coded(*self))
     }
 
-    /// Returns the largest magnitude of the integers of one of `ranks` ranks, such that no sum
-    /// overflows; `None` if there are too many ranks for any integers.
+    /// Returns the largest magnitude that one rank's integers may have so that no sum over `ranks` ranks
+    /// overflows; `None` if there are so many ranks that even magnitude 1 could overflow.
     pub fn limit(&self, ranks: usize) -> Option<usize> {
         Some(self.ranks_max() / ranks.max(1)).filter(|limit| *limit > 0)
     }
 
-    /// Returns the largest number of ranks whose integers can be summed, which is also the largest sum.
+    /// Returns the largest number of ranks whose integers can be summed. It equals the largest sum that
+    /// the integers can hold.
     pub fn ranks_max(&self) -> usize {
         (1 << (self.bits - 1)) - 1
     }
 
-    /// Returns the value of the integer 1. Half of the bits beyond eight make it finer, the other half
-    /// leave room for larger values.
+    /// Returns the value that the integer 1 represents. Integers of 16 bits have eight additional bits:
+    /// half of them make the unit finer, the other half leave room for larger values.
     pub fn unit(&self, scale: f32, ranks: usize) -> f32 {
         let finer = f64::from(1_u32 << ((self.bits - 8) / 2));
         ((2.0 / ranks as f64).sqrt() / finer * f64::from(scale)) as f32
     }
 
-    /// Replaces values by integers of at most `limit` whose mean is `values / unit`; returns whether
-    /// all were finite.
+    /// Replaces values by integers of magnitude at most `limit`, rounded at random so that their expected
+    /// value is `values / unit`. Returns whether all values were finite.
     pub fn round(&self, values: &mut [f32], unit: f32, limit: usize, key: Key) -> Finite {
         let finite = Finite::from(kernel::is_finite(values));
         if finite == Finite::Yes {
@@ -87,8 +88,8 @@ impl IntSgd {
         finite
     }
 
-    /// Returns the scale after a step with these averages; a `scale` of 0 means that there was none
-    /// before.
+    /// Returns the scale after a step with these averages. `scale` is the scale before the step, or 0 if
+    /// there was none.
     pub fn follow(scale: f32, averages: &[f32]) -> f32 {
         let (old, new) = (f64::from(scale).powi(2), mean_square(averages));
         let square = if scale == 0.0 { new } else { KEPT * old + (1.0 - KEPT) * new };

@@ -112,7 +112,7 @@ impl<const PLANES: usize> Codec for Lossless<PLANES> {
     }
 }
 
-/// Decodes values; `None` if the bytes are no encoding.
+/// Decodes values; `None` if the bytes are not a valid encoding.
 fn restore<const PLANES: usize>(encoded: &[u8], write: Write, values: &mut [f32]) -> Option<()> {
     let (head, rest) = encoded.split_at_checked(HEAD)?;
     let (planes, coded) = rest.split_at_checked(PLANES * values.len())?;

@@ -27,8 +27,8 @@ use crate::{Error, Finite, kernel};
 /// Largest low rank.
 const LOW_RANK_MAX: usize = 256;
 
-/// Compressor of matrices to `low_rank` columns. The state of a matrix is a `Factor`, or an
-/// `Alternating` where factors are improved in turns.
+/// Compressor of matrices to `low_rank` columns. The state of a matrix is a `Factor`, or an `Alternating`
+/// if the two factors are improved in turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PowerSgd {
     low_rank: usize,
@@ -137,8 +137,8 @@ impl Factor {
     }
 
     /// Adds the residual to `values`, and writes `p = values Q`; returns whether `p` is finite. Each
-    /// vector is multiplied by a power of two, the same on all ranks, since only the directions of
-    /// vectors matter.
+    /// vector of `p` is multiplied by a power of two, the same on all ranks; this is allowed because only
+    /// the directions of the vectors matter.
     ///
     /// # Panics
     /// If the length of a slice does not fit its shape.
@@ -156,7 +156,7 @@ impl Factor {
         project_back(values, p, q, self.rows);
     }
 
-    /// Subtracts `p qᵀ` from `values`: with the rank's own `q`, that leaves the new residual.
+    /// Subtracts `p qᵀ` from `values`. With the rank's own `q`, the result is the new residual.
     ///
     /// # Panics
     /// If the length of a slice does not fit its shape.
@@ -165,7 +165,8 @@ impl Factor {
         subtract(p, q, values, self.rows);
     }
 
-    /// Writes `p qᵀ` to `output`: with the sum of `q` over ranks, the sum of all matrices.
+    /// Writes `p qᵀ` to `output`. With the sum of `q` over ranks, the result is the sum of all ranks'
+    /// matrices.
     ///
     /// # Panics
     /// If the length of a slice does not fit its shape.

@@ -17,14 +17,15 @@ pub struct Row {
     pub operation: &'static str,
     /// Median over all rounds, in bytes of f32 per second.
     pub bytes_per_s: f64,
-    /// Median over all rounds of the ratio of this speed to that of the copy in the same round.
+    /// Median, over all rounds, of this speed divided by the copy's speed in the same round.
     pub relative_to_copy: f64,
 }
 
 const KEY: Key = Key { seed: 1, step: 2, tensor: 3 };
 
-/// Times each operation of `choice` on `elements` normal values, `rounds` times, each round with a copy.
-/// The first row is the copy. If low rank does not compress the matrix, there are no rows.
+/// Times each operation of `choice` on `elements` normal values in `rounds` rounds; each round also times
+/// a plain copy, which is the first row. Returns no rows if `choice` is PowerSGD and does not compress a
+/// matrix of this size.
 ///
 /// # Panics
 /// If there are no elements or no rounds.

@@ -9,7 +9,7 @@ use crate::{
     lossless, natural, powersgd, qsgd, randomk, signs, sparse, tbq, vote,
 };
 
-/// Every codec in the order in which users see them. A new one is a file and its line here.
+/// Every codec in the order in which users see them. A new codec needs a file of its own and a line here.
 pub const CODECS: [Entry; 27] = [
     cast::NONE,
     cast::F16,

@@ -43,8 +43,8 @@ pub enum Next<V> {
 pub type Then<V> = Box<dyn FnOnce(Result<Run<V>, FailedRun<V>>) -> Next<V> + Send>;
 
 /// Function that returns the next thing to do. It is called whenever something may have happened, until
-/// it returns one; later requests wait until then. If an error has ended the group, it is called once
-/// more, with that error. An error that it returns ends the group.
+/// it returns the next thing to do; later requests wait until then. If an error has ended the group, it
+/// is called once more, with that error. An error that it returns ends the group.
 pub type Wait<V> = Box<dyn FnMut(Option<&Error>) -> Result<Option<Next<V>>, String> + Send>;
 
 /// A run that has failed with its group.
@@ -52,8 +52,8 @@ pub type Wait<V> = Box<dyn FnMut(Option<&Error>) -> Result<Option<Next<V>>, Stri
 pub struct FailedRun<V> {
     /// The error that has ended the group.
     pub error: Error,
-    /// The run as it was when the group ended: its residual is that from before the run, its values are
-    /// undefined.
+    /// The run as it was when the group ended: its residual is the one from before the run, and its
+    /// values are undefined.
     pub run: Run<V>,
 }
 
@@ -144,8 +144,8 @@ impl<V: Buffer + Send + 'static> Driver<V> {
         self.request(Request::Run(Box::new(begin)));
     }
 
-    /// Runs `call` on the group's thread and waits for it. It may exchange messages only while no
-    /// run is under way.
+    /// Runs `call` on the group's thread and waits for it. `call` may exchange messages only while no run
+    /// is under way.
     ///
     /// # Errors
     /// The error of `call`, which ends the group unless it is [`Kind::Invalid`], or the error that has

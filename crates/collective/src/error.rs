@@ -26,7 +26,7 @@ pub enum Kind {
     Peer,
     /// Nothing was received for too long.
     Timeout,
-    /// A peer sent what no correct peer sends.
+    /// A peer sent bytes that a correct peer never sends.
     Corrupt,
     /// This rank has ended the group.
     Stopped,
@@ -111,8 +111,8 @@ impl Error {
         Error { step, rank, source, ..Error::new(Kind::Peer, operation, detail) }
     }
 
-    /// Returns the error with this step of training, unless it has one. Code between the collectives of
-    /// a step does not know the step.
+    /// Adds this step of training to the error, unless the error has a step already. Code between the
+    /// collectives of a step does not know the step.
     #[must_use]
     pub fn in_step(self, step: u64) -> Error {
         let step = self.step.filter(|step| *step < COUNTS).unwrap_or(step);

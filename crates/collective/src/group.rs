@@ -112,7 +112,7 @@ impl Group {
         self
     }
 
-    /// Returns this rank and the number of ranks; within [`Group::among`], those of the members.
+    /// Returns this rank and the number of ranks. Within [`Group::among`], only the members are counted.
     pub fn world(&self) -> World {
         self.subgroup.as_ref().map_or_else(|| self.link.world(), |subgroup| subgroup.world)
     }
@@ -124,7 +124,7 @@ impl Group {
     /// The error of `call`.
     ///
     /// # Panics
-    /// If this rank is no member.
+    /// If this rank is not a member.
     pub fn among<T>(
         &mut self,
         members: &Arc<[Rank]>,

@@ -1,9 +1,9 @@
 //! Messages that came before this rank has asked for them.
 //!
-//! A peer may be ahead by a bucket or a call. Early messages are kept, up to a limit; beyond the
-//! limit the link stops reading from that peer until the runs here have caught up. Law: an entry is
-//! charged for at least the memory that it takes, and all of them together, whatever peers send, for
-//! at most twice [`EARLY_BYTES_MAX`] and one message.
+//! A peer may be ahead by a bucket or a call. Early messages are kept, up to a limit; beyond the limit
+//! the link stops reading from that peer until the runs here have caught up. Law: an entry is charged for
+//! at least the memory that it takes. Whatever peers send, all entries together are charged for at most
+//! twice [`EARLY_BYTES_MAX`] and one message.
 
 use std::collections::HashMap;
 

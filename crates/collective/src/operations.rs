@@ -83,7 +83,7 @@ pub fn all_gather<T: Element>(group: &mut Group, mine: &[T]) -> Result<Vec<T>, E
     Ok(values)
 }
 
-/// Returns the bytes of every rank, in rank order, of any lengths.
+/// Returns the bytes of every rank, in rank order; lengths may differ.
 ///
 /// # Errors
 /// As [`all_reduce`].

@@ -24,9 +24,9 @@ pub struct Replay {
     pub is_done: bool,
 }
 
-/// Takes in `bytes` as data frames that rank 1 sends to rank 0 of three, in pieces of at most
-/// `piece_bytes`. Meanwhile rank 0 runs a raw and an encoded all-reduce: the call numbered 1, and
-/// bucket 0 of step 5.
+/// Takes in `bytes` as data frames that rank 1 of three sends to rank 0, in pieces of at most
+/// `piece_bytes`. Meanwhile rank 0 runs a raw and an encoded all-reduce: the call numbered 1, and bucket
+/// 0 of step 5.
 pub fn replay(bytes: &[u8], piece_bytes: usize) -> Replay {
     let (mut inbox, mut pool) = (Inbox::new(3), Pool::default());
     let mut runs = runs();

@@ -199,8 +199,8 @@ impl<V: Buffer> Run<V> {
         self
     }
 
-    /// Describes this plain call before it begins: its arguments that should be the same on all ranks.
-    /// If a peer's call has another description, the run fails.
+    /// Describes this plain call, before it begins, by the arguments that should be the same on all
+    /// ranks. If a peer's call has another description, the run fails.
     pub fn called(mut self, words: String) -> Run<V> {
         self.address.tensor ^= thinwire_wire::checksum(words.as_bytes());
         self.words = Some(words);
@@ -271,7 +271,7 @@ impl<V: Buffer> Run<V> {
     /// Returns the result of a run with feedback, written over the old residual, and the new residual.
     ///
     /// # Errors
-    /// If the bytes that peers sent are no encodings.
+    /// If the bytes that peers sent are not valid encodings.
     ///
     /// # Panics
     /// If the run is not done or has no feedback.

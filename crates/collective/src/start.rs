@@ -20,7 +20,8 @@ use crate::{Address, Buffer, Error, Group, Program, Run};
 pub struct Options {
     /// The algorithm; if `None`, the size of the data decides.
     pub algorithm: Option<Summation>,
-    /// The encoding of the values on the wire. There is no error feedback, which `sync` adds.
+    /// The encoding of the values on the wire. It works without error feedback, which only crate `sync`
+    /// has.
     pub codec: Arc<dyn Codec>,
     /// The number of pipelined partitions; if `None`, the size of the data decides.
     pub partitions: Option<usize>,
@@ -74,8 +75,9 @@ pub fn all_reduce<V: Buffer>(
     Ok(if summation.unit == 1 { run } else { run.called(summation.to_string()) })
 }
 
-/// Returns a run that leaves in chunk r of rank r's `values` the sum of that chunk over all ranks; the
-/// rest is undefined. All chunks are equally long if the number of ranks divides the number of values.
+/// Returns a run that sums `values` over all ranks and leaves the sum of chunk r on rank r, in chunk r of
+/// its `values`; the rest of `values` is undefined. All chunks are equally long if the number of ranks
+/// divides the number of values.
 ///
 /// # Errors
 /// If the codec only works with error feedback.
@@ -110,7 +112,7 @@ pub fn broadcast<V: Buffer>(group: &mut Group, values: V, root: Rank) -> Result<
     Ok(run.called(format!("broadcast from {root}")))
 }
 
-/// Returns a run after which `values` of all ranks are those of the first `holders` ranks, which must
+/// Returns a run after which all ranks have the values of the first `holders` ranks. These ranks must
 /// have equal values.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// Bytes in host memory that the link and devices read and write; clones share them.
 ///
 /// The holder of the only clone may write. A device that reads or writes the bytes later keeps a clone
-/// meanwhile.
+/// until then.
 #[derive(Clone, Debug, Default)]
 pub struct HostBytes(Option<Arc<dyn Block>>);
 

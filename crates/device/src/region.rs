@@ -56,7 +56,7 @@ impl Region {
         self.elements.is_empty()
     }
 
-    /// Returns the elements within the allocation.
+    /// Returns the range of this region's elements within its allocation.
     pub fn elements(&self) -> Range<usize> {
         self.elements.clone()
     }

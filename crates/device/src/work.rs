@@ -30,9 +30,9 @@ pub enum Work<'a> {
 pub struct Factoring<'a> {
     /// M, row after row.
     pub matrix: Operand<'a>,
-    /// P: vectors, each of as many numbers as M has rows.
+    /// P: vectors with one number for each row of M.
     pub p: Operand<'a>,
-    /// Q: as many vectors as P has, each of as many numbers as M has columns.
+    /// Q: the same number of vectors as P, with one number for each column of M.
     pub q: Operand<'a>,
     /// Number of rows of M.
     pub rows: usize,
@@ -43,7 +43,7 @@ pub struct Factoring<'a> {
 /// Step of a [`Factoring`].
 #[derive(Debug)]
 pub enum FactorStep<S> {
-    /// Adds this residual to M, and writes `P = M Q`. [`Done::finite`] tells whether P is finite.
+    /// Adds this residual to M, and writes `P = M Q`. [`Done::finite`] is then `Yes` if P is finite.
     Project(S),
     /// Makes P orthonormal, and writes `Q = Mᵀ P`.
     ProjectBack,
@@ -166,7 +166,7 @@ pub struct Done {
 /// Reason why work has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The bytes are no encoding.
+    /// The bytes are not a valid encoding.
     Corrupt(String),
     /// The device cannot work any more. All work that is submitted later fails too, so results of work
     /// on which later work builds need not be checked.
@@ -246,7 +246,7 @@ pub enum Submission {
 }
 
 impl Submission {
-    /// Returns the work as [`Pending`], whose end is still to be polled.
+    /// Returns the work as [`Pending`] even if it is done already.
     pub fn into_pending(self) -> Pending {
         match self {
             Submission::Pending(pending) => pending,

@@ -63,7 +63,7 @@ impl fmt::Display for Bandwidth {
     }
 }
 
-/// A text that is no bandwidth.
+/// A text that is not a bandwidth.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is no bandwidth, expected for example 100mbit, 2.5gbit or none")]
 pub struct InvalidBandwidth(pub String);

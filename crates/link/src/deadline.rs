@@ -12,10 +12,10 @@ pub enum Deadline {
     Dial,
     /// The handshake of an accepted connection, while places for unauthenticated peers are free.
     Handshake,
-    /// Silence of a peer that has no answer to send, after which it is asked for a sign of life.
-    /// The limit is long, because hundreds of nodes on one machine may ask each other.
+    /// Silence on a connection on which no answer is due, after which the peer is asked for a sign of
+    /// life. The limit is long, because hundreds of nodes on one machine may ask each other.
     Idle,
-    /// Silence of a peer that has an answer to send, after which its connection counts as broken.
+    /// Silence of a peer from which an answer is due, after which its connection counts as broken.
     Silence,
     /// The answer to a request that takes no work, such as a welcome or a message of the coordinator.
     Reply,

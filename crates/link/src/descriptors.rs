@@ -16,8 +16,8 @@ const SPARE: u64 = 8;
 /// The number of open files that is assumed where the operating system does not list them.
 const OPEN_USUAL: u64 = 16;
 
-/// Raises the limit so that `needed` more files can be opened. Errors call whatever needs them
-/// `user`.
+/// Raises the limit so that `needed` more files can be opened. `user` names, in errors, the code that
+/// needs them.
 ///
 /// # Errors
 /// [`Kind::Limit`] if the limit cannot be raised that far; it is then as high as it can be.
@@ -39,7 +39,8 @@ pub fn reserve(user: &str, needed: u64) -> Result<(), Error> {
     Err(Error::new(Kind::Limit, context))
 }
 
-/// Makes room for as many of `wanted` more open files as the hard limit allows, and returns their number.
+/// Raises the limit so that up to `wanted` more files can be opened. Returns this number, or the smaller
+/// one that the hard limit allows.
 pub fn reserve_up_to(wanted: u64) -> u64 {
     // If they do not fit, the limit is now as high as it can be.
     let _ = reserve("a part of them", wanted);

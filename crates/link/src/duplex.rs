@@ -103,7 +103,7 @@ impl Duplex {
         }
     }
 
-    /// Writes and reads what is possible now.
+    /// Writes and reads as much as is possible without blocking.
     ///
     /// # Errors
     /// If the other side has closed the connection or it broke. Bytes that came before are in
@@ -116,7 +116,7 @@ impl Duplex {
         filled.and(wrote)
     }
 
-    /// Writes what is possible now.
+    /// Writes as much as is possible without blocking.
     ///
     /// # Errors
     /// If the connection broke.
@@ -172,7 +172,8 @@ pub fn connect(address: SocketAddr) -> std::io::Result<TcpStream> {
     }
 }
 
-/// Makes a connection non-blocking and without Nagle's delay, and records it for forks, which close it.
+/// Makes a connection non-blocking and without Nagle's delay, and records it so that forked processes
+/// close it.
 ///
 /// # Errors
 /// If the socket refuses its options.
@@ -209,7 +210,7 @@ pub fn fill(
     Ok(())
 }
 
-/// Writes what is possible now.
+/// Writes as much as is possible without blocking.
 ///
 /// # Errors
 /// If the connection broke.

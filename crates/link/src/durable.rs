@@ -39,7 +39,7 @@ pub fn check(path: &Path) -> io::Result<()> {
     fs::remove_file(temporary(folder_of(path), b"")?)
 }
 
-/// Creates a folder if it is missing, and checks that it takes files; leaves no file behind.
+/// Creates a folder if it is missing, and checks that files can be written to it; leaves no file behind.
 ///
 /// # Errors
 /// Errors of the file system, also for a disk that is full.

@@ -85,7 +85,7 @@ impl<N: Node> Endpoint<N> {
         Endpoint::start(Some(Listener::own(address)?), token, node)
     }
 
-    /// Listens behind the port of `address` with all processes of this user that share it; see
+    /// Listens at the port of `address`, which all processes of this user may share; see
     /// [`Endpoint::shared_address`].
     ///
     /// # Errors
@@ -117,7 +117,7 @@ impl<N: Node> Endpoint<N> {
         Ok(Endpoint { address, calls: Some(calls), waker, thread: Some(thread) })
     }
 
-    /// Runs `call` on the node's thread, soon and in the order of calls.
+    /// Runs `call` on the node's thread as soon as possible. Calls run in order.
     pub fn call(&self, call: impl FnOnce(&mut N, Instant, &mut Outbox) + Send + 'static) {
         // A node that has panicked runs nothing any more.
         let _ = self.calls.as_ref().map(|calls| calls.send(Box::new(call)));

@@ -195,7 +195,7 @@ fn subject(kind: Kind, rank: Option<Rank>) -> String {
     }
 }
 
-/// Returns the error for received bytes that are no message of the expected kind.
+/// Returns the error for received bytes that are not a message of the expected kind.
 pub fn unreadable(expected: &str, bytes: &[u8], why: &dyn fmt::Display) -> Error {
     let length = bytes.len();
     Error::new(Kind::Corrupt, format!("sent {length} bytes, expected a {expected}: {why}"))

@@ -49,7 +49,7 @@ pub enum Urgent {
 }
 
 impl BulkGate {
-    /// Returns an open gate that counts among those of the process.
+    /// Returns an open gate, and adds it to the gates of this process.
     pub fn new() -> BulkGate {
         let until = Arc::new(AtomicU64::new(0));
         let mut gates = GATES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,7 +92,7 @@ fn wait(until: &AtomicU64, now: Instant) -> Duration {
     until.saturating_sub(now.saturating_duration_since(*START))
 }
 
-/// Answers of a node that are held back for the frames of all links of the process.
+/// State of a node's answers, which wait while links of the process have other frames to send.
 #[derive(Debug, Default)]
 pub struct Answers {
     /// Time since which there are answers.

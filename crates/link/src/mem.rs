@@ -19,7 +19,7 @@ use crate::tcp::{Link, Options};
 /// Returns a world of `size` ranks, one link each, in epoch 0.
 ///
 /// # Panics
-/// If there is no world of this many ranks, or the operating system has no sockets left.
+/// If `size` is 0 or above `WORLD_SIZE_MAX`, or the operating system has no sockets left.
 pub fn mesh(size: u32) -> Vec<Link> {
     mesh_of_epoch(0, size)
 }
@@ -27,7 +27,7 @@ pub fn mesh(size: u32) -> Vec<Link> {
 /// Returns a world of `size` ranks, one link each, in epoch `epoch`.
 ///
 /// # Panics
-/// If there is no world of this many ranks, or the operating system has no sockets left.
+/// If `size` is 0 or above `WORLD_SIZE_MAX`, or the operating system has no sockets left.
 pub fn mesh_of_epoch(epoch: u32, size: u32) -> Vec<Link> {
     let all = World::new(0, size).expect("a world of so many ranks");
     let mut peers: Vec<Vec<Option<Peer>>> = Vec::new();

@@ -7,10 +7,10 @@ use crate::Error;
 /// Destination of a payload.
 #[derive(Debug)]
 pub enum Place<'a> {
-    /// These bytes, exactly as many as in the header.
+    /// The payload is read into these bytes; there are exactly as many as the header announces.
     Here(&'a mut [u8]),
-    /// There is no place yet: the link stops reading this connection, and asks again in the next
-    /// call of [`Link::progress`](crate::Link::progress).
+    /// There is no buffer for the payload yet: the link stops reading this connection, and asks again in
+    /// the next call of [`Link::progress`](crate::Link::progress).
     Defer,
 }
 
@@ -22,11 +22,11 @@ pub trait Port {
     /// Called when a part of the frame was sent.
     fn leaving(&mut self, _to: Rank, _tag: &Tag) {}
 
-    /// Called when the whole frame has left. The link no longer needs the payload, and no further
-    /// call of [`Link::progress`](crate::Link::progress) for this frame.
+    /// Called when the whole frame has left. From then on the link no longer needs the payload, and the
+    /// frame needs no further call of [`Link::progress`](crate::Link::progress).
     fn sent(&mut self, to: Rank, tag: &Tag);
 
-    /// Returns the place of a payload. It is called once or more per frame, and returns the same place
+    /// Returns the place for a payload. It is called once or more per frame, and returns the same place
     /// each time.
     ///
     /// # Errors

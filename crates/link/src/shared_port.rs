@@ -52,8 +52,8 @@ impl Listener {
         listen(address).map(Listener::Own)
     }
 
-    /// Listens behind a port with all processes of this user that share it. Tries until `deadline` at
-    /// most, or until cancelled.
+    /// Listens at a port that all processes of this user may share. Tries until `deadline` at most, or
+    /// until cancelled.
     ///
     /// # Errors
     /// [`crate::Kind::AddressInUse`] if another program or user has the port,

@@ -41,8 +41,8 @@ pub struct Segment {
     theirs: OwnedFd,
 }
 
-/// Returns the length of each ring of a rank with `connections` connections that may share memory: 1
-/// MiB, or less if all of its rings would have more than 64 MiB together, but never less than 64 KiB.
+/// Returns the length of each ring, for a rank with `connections` connections that may share memory: 1
+/// MiB, or less if all of the rank's rings together would exceed 64 MiB, but at least 64 KiB.
 pub fn ring_bytes(connections: usize) -> usize {
     const BYTES_MAX: usize = 64 << 20;
     const RING_BYTES_MAX: usize = 1 << 20;
@@ -82,8 +82,8 @@ impl Stream {
         self.segment.rings.has_room()
     }
 
-    /// Asks the other side for a wake-up at these events. Returns false if one has happened already, so
-    /// that this side must not sleep.
+    /// Asks the other side for a wake-up at these events. Returns false if one of these events has
+    /// happened already; this side must then not sleep.
     pub fn arm(&self, events: PollFlags) -> bool {
         let rings = &self.segment.rings;
         let (input, room) = (events.contains(PollFlags::IN), events.contains(PollFlags::OUT));

@@ -157,7 +157,7 @@ impl Link {
     /// Moves what can be moved without blocking; returns true if anything was moved.
     ///
     /// # Errors
-    /// If a peer is lost, has poisoned the group, or sent something that is no frame, or if the port
+    /// If a peer is lost, has poisoned the group, or sent something that is not a frame, or if the port
     /// refuses a message. The link is then dead: call [`Link::poison`] and drop it.
     pub fn progress(&mut self, port: &mut dyn Port) -> Result<bool, Error> {
         if let Some(dead) = &self.dead {

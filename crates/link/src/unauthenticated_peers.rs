@@ -15,7 +15,7 @@ use crate::{Deadline, Error};
 
 /// The time that an unauthenticated peer has when all places are taken.
 pub const HANDSHAKE_TIMEOUT_MIN: Duration = Duration::from_secs(1);
-/// The largest number of connections to accept before present ones get a turn.
+/// The largest number of connections to accept before existing ones get a turn.
 pub const ACCEPTS_MAX: usize = 32;
 /// The pause after a failed accept, which mostly means that file descriptors ran out.
 pub const REFUSED_PAUSE: Duration = Duration::from_millis(100);

@@ -32,7 +32,7 @@ pub(crate) static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     folder
 });
 
-/// Checks that any manifest and any headers of files, with corrected checksums, are read as a
+/// Checks that any manifest and any headers of files, with corrected checksums, are either read as a
 /// checkpoint that gives tensors of the requested shapes, or refused with an error of one line.
 pub fn checkpoint(bytes: &[u8]) {
     let mut parts = bytes.split(|byte| *byte == END);

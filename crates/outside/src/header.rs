@@ -4,8 +4,8 @@ use thinwire_wire::{HEADER_BYTES, Header, MAGIC, PAYLOAD_BYTES_MAX, VERSION, che
 
 use crate::draw::Draw;
 
-/// Checks that any bytes are read as a header within the limits, which is written back unchanged, or
-/// refused with an error.
+/// Checks that any bytes are either refused with an error or read as a header within the limits, which is
+/// written back unchanged.
 pub fn header(bytes: &[u8]) {
     let mut draw = Draw::new(bytes);
     let sealed = draw.u8() & 1 == 0;

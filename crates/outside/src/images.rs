@@ -4,9 +4,9 @@ use std::io::Cursor;
 
 use thinwire_train::images::{Form, arrays, decode};
 
-/// Checks that any bytes are read as images of the form that the model reads, or refused with an error
-/// of one line. The first byte chooses whether they are read as a grey picture, a coloured one, or an
-/// archive of arrays.
+/// Checks that any bytes are either read as images of the form that the model reads, or refused with an
+/// error of one line. The first byte chooses whether they are read as a grey picture, a coloured one, or
+/// an archive of arrays.
 pub fn images(bytes: &[u8]) {
     let Some((choice, bytes)) = bytes.split_first() else { return };
     let found = match choice % 3 {

@@ -6,7 +6,7 @@ use thinwire_wire::random::Key;
 
 const ELEMENTS: usize = 200;
 
-/// Checks that any text is compiled to a codec that decodes its own encodings, or refused with an
+/// Checks that any text is either compiled to a codec that decodes its own encodings, or refused with an
 /// error of one line that names a place.
 pub fn language(bytes: &[u8]) {
     let Ok(source) = std::str::from_utf8(bytes) else { return };

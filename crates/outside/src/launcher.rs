@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use thinwire_job::{Overrides, find, token};
 
-/// Checks that any lines `NAME=VALUE` are read as the place of a rank within its world, read as no
+/// Checks that any lines `NAME=VALUE` are either read as the place of a rank within its world, read as no
 /// place, or refused with an error.
 pub fn launcher(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };

@@ -10,8 +10,8 @@ use thinwire_member::{
 const PROCESS: Id = Id(1);
 const COORDINATOR: Id = Id(2);
 
-/// Checks that any bytes are read as a message, which stays the same if it is written and read
-/// again and which a process and a coordinator take in, or refused with an error of one line.
+/// Checks that any bytes are either refused with an error of one line or read as a message. A message
+/// stays the same if it is written and read again, and a process and a coordinator take it in.
 pub fn message(bytes: &[u8]) {
     let message = match Message::parse(bytes) {
         Ok(message) => message,

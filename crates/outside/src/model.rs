@@ -4,8 +4,8 @@ use thinwire_model::ModelFile;
 
 use crate::graph::check_graph;
 
-/// Checks that any text is read as a model file, which is written back unchanged and whose graphs
-/// are sound, or refused with an error.
+/// Checks that any text is either refused with an error or read as a model file, which is written back
+/// unchanged and whose graphs are sound.
 pub fn model(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(file) = ModelFile::parse(text) else { return };

@@ -10,8 +10,8 @@ use thinwire_schedule::Summation;
 use thinwire_sync::{Feedback, Policy};
 use thinwire_wire::DType;
 
-/// Checks that any text is read as the name of a codec, which is written back unchanged, or refused
-/// with an error.
+/// Checks that any text is either refused with an error or read as the name of a codec, which is written
+/// back unchanged.
 pub fn choice(bytes: &[u8]) {
     let Ok(name) = std::str::from_utf8(bytes) else { return };
     // Names of files are left out: the path decides what is read.
@@ -20,8 +20,8 @@ pub fn choice(bytes: &[u8]) {
     }
 }
 
-/// Checks that any text is read as a policy, a feedback, an algorithm, a bandwidth, a pin or a dtype,
-/// which is written back unchanged, or refused with an error.
+/// Checks that any text is either refused with an error or read as a policy, a feedback, an algorithm, a
+/// bandwidth, a pin or a dtype, which is written back unchanged.
 pub fn names(bytes: &[u8]) {
     let Ok(name) = std::str::from_utf8(bytes) else { return };
     writes_itself_back::<Feedback>(name);

@@ -5,7 +5,7 @@ use thinwire_onnx::OnnxFile;
 
 use crate::graph::check_graph;
 
-/// Checks that any bytes are read as an ONNX file whose graph has a fingerprint and a summary, or
+/// Checks that any bytes are either read as an ONNX file whose graph has a fingerprint and a summary, or
 /// refused with an error.
 pub fn onnx(bytes: &[u8]) {
     let Ok(file) = OnnxFile::new(bytes.to_vec()) else { return };

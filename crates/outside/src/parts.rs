@@ -13,7 +13,7 @@ use crate::draw::Draw;
 /// Time at which all requests come; the service does not look at it.
 static NOW: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Checks that any request is answered with the rows of the part that it names, answered with a
+/// Checks that any request is either answered with the rows of the part that it names, answered with a
 /// description, or refused with an error of one line.
 pub fn parts(bytes: &[u8]) {
     let mut draw = Draw::new(bytes);

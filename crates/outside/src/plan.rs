@@ -22,8 +22,8 @@ pub(crate) fn read(bytes: &[u8]) -> Option<PlanFile> {
     Some(PlanFile { fingerprint: format!("{:016x}", fingerprint(&GRAPH)), ..file })
 }
 
-/// Checks that any text is read as a plan file, which is written back unchanged and gives every node of
-/// a model a strategy, or refused with an error of one line.
+/// Checks that any text is either refused with an error of one line or read as a plan file, which is
+/// written back unchanged and gives every node of a model a strategy.
 pub fn plan(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match PlanFile::parse(text) {
@@ -37,8 +37,8 @@ pub fn plan(bytes: &[u8]) {
     }
 }
 
-/// Checks that any text is read as a cluster, whose devices can be counted and averaged, or refused
-/// with an error.
+/// Checks that any text is either read as a cluster, whose devices can be counted and averaged, or
+/// refused with an error.
 pub fn cluster(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let Ok(cluster) = Cluster::parse(text) else { return };

@@ -36,16 +36,16 @@ impl Field {
 /// Change of a field: its kind, and numbers that it may use.
 type Change = (u8, [u8; 4]);
 
-/// Returns a message with one change, which the bytes of `choice` select. Bytes that are no message are
-/// returned unchanged.
+/// Returns a message with one change, which the bytes of `choice` select. Bytes that are not a message
+/// are returned unchanged.
 pub fn mutate(message: &[u8], choice: [u8; 8]) -> Vec<u8> {
     let mut draw = Draw::new(&choice);
     let (path, change) = (usize::from(draw.u16()), (draw.u8(), draw.array()));
     changed(message, path, change, message).unwrap_or_else(|| message.to_vec())
 }
 
-/// Returns a message with a change of one of its fields or of a nested field; `None` if the bytes are
-/// no message. The path selects the field; it becomes shorter with each message that it enters.
+/// Returns a message with a change of one of its fields or of a nested field; `None` if the bytes are not
+/// a message. The path selects the field; it becomes shorter with each message that it enters.
 fn changed(message: &[u8], path: usize, change: Change, whole: &[u8]) -> Option<Vec<u8>> {
     let mut fields = parse(message)?;
     if fields.is_empty() {
@@ -113,7 +113,7 @@ fn nest(field: &mut Field, times: usize, said: Option<u8>) {
     }
 }
 
-/// Reads the fields of a message; `None` if the bytes are no message.
+/// Reads the fields of a message; `None` if the bytes are not a message.
 fn parse(mut bytes: &[u8]) -> Option<Vec<Field>> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {

@@ -7,8 +7,8 @@ use thinwire_wire::checksum;
 
 use crate::draw::Draw;
 
-/// Checks that any bytes are read as a coordinator's state, which is written back unchanged and from
-/// which a coordinator continues, or refused with an error.
+/// Checks that any bytes are either refused with an error or read as a coordinator's state, which is
+/// written back unchanged and from which a coordinator continues.
 pub fn roster(bytes: &[u8]) {
     let mut draw = Draw::new(bytes);
     let sealed = draw.u8() & 1 == 0;

@@ -3,8 +3,8 @@
 
 use thinwire_server::fuzzing;
 
-/// Checks that any messages of clients and of another server, in any order, are answered by a parameter
-/// server or refused, and that messages and answers are written back unchanged.
+/// Checks that any messages of clients and of another server, in any order, are either answered by a
+/// parameter server or refused, and that messages and answers are written back unchanged.
 pub fn rows(bytes: &[u8]) {
     fuzzing::deliver(bytes);
 }
@@ -15,13 +15,13 @@ pub fn views(bytes: &[u8]) {
     fuzzing::decide(bytes);
 }
 
-/// Checks that any text is read as the manifest of a snapshot, which is written back unchanged, or
-/// refused with an error of one line.
+/// Checks that any text is either refused with an error of one line or read as the manifest of a
+/// snapshot, which is written back unchanged.
 pub fn manifest(bytes: &[u8]) {
     fuzzing::manifest(bytes);
 }
 
-/// Checks that any header and tensors are read as the file of a shard, or refused with an error. A
+/// Checks that any header and tensors are either read as the file of a shard, or refused with an error. A
 /// file is written back unchanged, and its rows are accepted if each occurs once.
 pub fn shard(bytes: &[u8]) {
     fuzzing::shard_file(bytes);

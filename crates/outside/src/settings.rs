@@ -5,8 +5,8 @@ use std::fmt::{Debug, Display};
 use thinwire_server::{Consistency, Format, Initial, fuzzing};
 use thinwire_update::Optimizer;
 
-/// Checks that any text is read as a consistency, an optimiser, initial values, a format of values or
-/// the name of a snapshot's folder, or refused with an error of one line. A valid text is written back
+/// Checks that any text is either read as a consistency, an optimiser, initial values, a format of values
+/// or the name of a snapshot's folder, or refused with an error of one line. A valid text is written back
 /// as one with the same meaning.
 pub fn settings(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };

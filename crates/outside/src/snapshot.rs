@@ -5,7 +5,7 @@ use thinwire_train::spmd::Snapshot;
 /// Byte that ends the header, since no JSON has it.
 const END: u8 = 0xff;
 
-/// Checks that any header and tensors are read as a state with finite shapes, or refused with an
+/// Checks that any header and tensors are either read as a state with finite shapes, or refused with an
 /// error of one line.
 pub fn snapshot(bytes: &[u8]) {
     let end = bytes.iter().position(|byte| *byte == END).unwrap_or(bytes.len());

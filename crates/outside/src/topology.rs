@@ -21,9 +21,9 @@ const HEADER_BYTES: usize = 128;
 /// Longest file that is made of a header.
 const LENGTH_MAX: u64 = 1 << 16;
 
-/// Checks that any bytes in any format are read as edges between existing vertices, with a weight for
-/// each edge or for none, or refused with an error of one line. The first byte chooses the format, the
-/// columns and whether weights are used.
+/// Checks that any bytes in any format are either read as edges between existing vertices, with a weight
+/// for each edge or for none, or refused with an error of one line. The first byte chooses the format,
+/// the columns and whether weights are used.
 pub fn edges(bytes: &[u8]) {
     let Some((choice, bytes)) = bytes.split_first() else { return };
     let format = read::Format::ALL[usize::from(*choice) % read::Format::ALL.len()];
@@ -48,8 +48,8 @@ pub fn edges(bytes: &[u8]) {
     }
 }
 
-/// Checks that any file, its checksum and length corrected, is read as a graph whose arrays and features
-/// can be read, or refused with an error of one line.
+/// Checks that any file, its checksum and length corrected, is either read as a graph whose arrays and
+/// features can be read, or refused with an error of one line.
 pub fn topology(bytes: &[u8]) {
     let path = FOLDER.join(format!("graph-{:?}", std::thread::current().id()));
     fs::write(&path, corrected(bytes)).expect("room for a few kilobytes");

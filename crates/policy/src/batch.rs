@@ -22,7 +22,7 @@ pub enum RateRule {
 }
 
 impl RateRule {
-    /// Returns the factor of the learning rate for a batch, relative to that of the first batch.
+    /// Returns the factor of the learning rate for a batch; the factor of the first batch is 1.
     pub fn factor(self, batch: usize, first: usize, noise: Noise) -> f64 {
         let (batch, first) = (batch as f64, first as f64);
         match self {

@@ -14,7 +14,7 @@ use crate::{Adjustment, Observation, Policy};
 /// ranks and batch, since times of many more ranks are not known well.
 #[derive(Clone, Debug)]
 pub struct Goodput {
-    /// Least goodput per rank, as a fraction of that of a single rank, from 0 to 1.
+    /// Least goodput per rank, as a fraction of the goodput of a single rank, from 0 to 1.
     pub efficiency: f64,
     /// The largest batch, in rows; if `None`, the batch stays as it is.
     pub max_batch: Option<usize>,

@@ -24,9 +24,9 @@ impl Noise {
         if self.signal > 0.0 { self.variance / self.signal } else { f64::INFINITY }
     }
 
-    /// Returns the progress of a step of `batch` rows divided by that of a step of `first` rows, at
-    /// most `batch / first`: the gain of AdaScale (Johnson et al., "AdaScale SGD: A User-Friendly
-    /// Algorithm for Distributed Training").
+    /// Returns the progress of a step of `batch` rows, divided by the progress of a step of `first` rows;
+    /// the result is at most `batch / first`. This is the gain of AdaScale (Johnson et al., "AdaScale
+    /// SGD: A User-Friendly Algorithm for Distributed Training").
     pub fn gain(&self, batch: f64, first: f64) -> f64 {
         let (variance, scale) = (self.variance / first, batch / first);
         let signal = self.signal.max(0.0);
@@ -57,8 +57,8 @@ pub struct Part<'a> {
 }
 
 impl NoiseScale {
-    /// Records a step by the sketches of all ranks. Squares are averaged with the ranks' rows as
-    /// weights; the mean square is then that of a rank with the mean number of rows.
+    /// Records a step by the sketches of all ranks. Squared norms are averaged with the ranks' rows as
+    /// weights; the result is the expected squared norm of a rank with the mean number of rows.
     pub fn take<'a>(&mut self, parts: impl Iterator<Item = Part<'a>> + Clone) {
         let batch = parts.clone().map(|part| part.rows).sum::<usize>() as f64;
         let mut mean = [0.0_f32; Sketch::ROW];
@@ -73,7 +73,7 @@ impl NoiseScale {
 
     /// Records a step from `of_ranks`, the mean over ranks of squared norms of their gradients, each of
     /// `rows` rows, and from `of_mean`, the squared norm of the mean of all gradients, of `batch` rows.
-    /// A step without information is left out: that of a single rank, or one with norms that are not
+    /// Steps without information are left out: steps of a single rank, and steps with norms that are not
     /// finite.
     pub fn observe(&mut self, of_ranks: f64, rows: f64, of_mean: f64, batch: f64) {
         if batch <= rows || !(of_ranks + of_mean).is_finite() {

@@ -22,7 +22,7 @@ struct Setting<'a> {
 }
 
 impl<'a> Settings<'a> {
-    /// Reads settings between commas, of which the first may have no name.
+    /// Reads settings that are separated by commas; the first one may have no name.
     ///
     /// # Errors
     /// If a name is given twice, or missing after the first setting.

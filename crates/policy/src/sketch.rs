@@ -18,9 +18,9 @@ const SEED: u64 = 0x736b_6574;
 /// Frequency Moments"; one sign per element as in Charikar, Chen and Farach-Colton's count sketch).
 ///
 /// The mean of several ranks' sketches is the sketch of the mean of their vectors. The expected sum of
-/// its squares is the squared norm of that mean, whichever codec the vectors themselves travel with.
-/// The relative deviation is 25 % for one sketch; signs depend on the step, so that it averages out
-/// over sketches.
+/// the squared counters is the squared norm of that mean, whichever codec the vectors themselves travel
+/// with. The relative deviation of one sketch is 25 %. Signs depend on the step, so the deviation
+/// averages out over sketches.
 ///
 /// ```
 /// use thinwire_policy::Sketch;
@@ -71,7 +71,8 @@ impl Sketch {
         Sketch { step, square: 0.0, counters: [0.0; COUNTERS] }
     }
 
-    /// Adds the gradient of a parameter, whose number no other one has.
+    /// Adds the gradient of the parameter with the number `parameter`; no two parameters have the same
+    /// number.
     pub fn add(&mut self, parameter: usize, values: &[f32]) {
         let key = Key { seed: SEED, step: self.step, tensor: parameter as u32 };
         for (span, values) in values.chunks(SPAN).enumerate() {
@@ -101,8 +102,8 @@ impl Sketch {
         row
     }
 
-    /// Returns an estimate of the squared norm from the counters of a row, whose expectation over signs
-    /// is exact.
+    /// Estimates the squared norm from the counters of a row. Over all choices of signs, the expected
+    /// estimate is exact.
     pub fn squared_norm(row: &[f32]) -> f64 {
         row[1..].iter().map(|counter| f64::from(*counter).powi(2)).sum()
     }

@@ -15,7 +15,7 @@ use crate::{Adjustment, Observation, Policy};
 const EXPECTED: &str = "expected noise-scale:max=ROWS, goodput, deadline:SECONDS, price:FILE,max=PRICE or \
                         wait:max=BUDGET";
 
-/// A text that is no policy.
+/// A text that is not a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidPolicy(pub(crate) String);
@@ -79,7 +79,7 @@ impl Spec {
         }
     }
 
-    /// Checks, before a training, that the file that the policy reads can be used.
+    /// Checks, before a training, that the policy can use the file that it reads.
     ///
     /// # Errors
     /// If it cannot.

@@ -5,11 +5,12 @@ use crate::{Adjustment, Observation, Policy};
 /// Factor between two error budgets.
 const FACTOR: f64 = 1.5;
 
-/// Policy that lets `auto` choose smaller encodings while ranks wait for others for more than `share`
-/// of each step. It reverts this once they wait for less than half of that.
+/// Policy that raises the error budget, so that `auto` may choose smaller encodings, while ranks wait for
+/// others for more than `share` of each step. Once they wait for less than half of `share`, it lowers the
+/// budget again, down to its first value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WaitBudget {
-    /// Fraction of a step that may be waiting, from 0 to 1.
+    /// Fraction of a step that ranks may wait, from 0 to 1.
     pub share: f64,
     /// Largest error budget.
     pub max: f64,

@@ -34,7 +34,7 @@ fn escaped(text: &str, kept: impl Fn(char) -> bool) -> String {
     plain
 }
 
-/// Returns whether a terminal obeys the character, or shows others elsewhere because of it: control
+/// Returns whether the character controls a terminal, or moves or hides the text around it: control
 /// characters, line separators, direction marks, and characters of zero width.
 pub fn drives(letter: char) -> bool {
     letter.is_control()

@@ -15,7 +15,7 @@ pub fn bytes(bytes: f64) -> String {
 /// Reads a number of bytes as [`bytes`] or [`binary`] writes it, with or without the space.
 ///
 /// # Errors
-/// If the text is no such number, or the number is below one byte.
+/// If the text is not such a number, or the number is below one byte.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let decimal = [("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("KB", 1e3)];
     let kib = 1024.0_f64;
@@ -89,7 +89,8 @@ pub fn digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Returns a value in the largest of these units, sorted by size, that it reaches.
+/// Returns a value in the largest unit that it reaches; `scales` lists the units from the largest to the
+/// smallest.
 pub fn scaled(value: f64, scales: &[(f64, &str)]) -> String {
     if !value.is_finite() {
         return "–".to_owned();

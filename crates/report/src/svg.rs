@@ -55,7 +55,7 @@ pub fn label(tick: f64, ticks: &[f64]) -> String {
     format!("{tick:.decimals$}")
 }
 
-/// Returns an axis of milliseconds along the bottom, or of seconds if they are many.
+/// Returns an axis along the bottom, in milliseconds, or in seconds for long times.
 pub fn time_axis(x: &Axis, bottom: f64) -> String {
     let (ticks, mut svg) = (x.ticks(8), String::new());
     let (scale, unit) = match ticks.last() {
@@ -78,7 +78,7 @@ pub fn drawing(name: &str, height: f64, body: &str) -> String {
     )
 }
 
-/// Returns a bar at x, y of a width and a height, with a text that the pointer shows.
+/// Returns a bar with this position, width and height, and a text that the pointer shows.
 pub fn rect(class: &str, [x, y, width, height]: [f64; 4], title: &str) -> String {
     let title = escape(title);
     format!(

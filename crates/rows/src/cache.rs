@@ -105,8 +105,8 @@ impl<P: Policy> Cache<P> {
         Ok(())
     }
 
-    /// Finishes a lookup with the values of its missing rows, which were the source's at `time`: copies them
-    /// to the places of their ids in `out`, and caches those that the policy admits.
+    /// Finishes a lookup with the values of its missing rows, as the source had them at `time`: copies
+    /// them to the places of their ids in `out`, and caches those that the policy admits.
     ///
     /// # Errors
     /// If a length does not fit; the lookup can be finished again.
@@ -144,8 +144,8 @@ impl<P: Policy> Cache<P> {
         finished
     }
 
-    /// Overwrites cached values of rows with new ones of `time`, except newer ones. Rows that are not cached
-    /// are ignored.
+    /// Overwrites cached values of rows with `values`, which the rows had at `time`. Cached values that
+    /// are newer stay, and rows that are not cached are ignored.
     ///
     /// # Errors
     /// If `values` does not have `width` bytes for each row.

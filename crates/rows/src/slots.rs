@@ -53,8 +53,8 @@ impl Slots {
         Head { row: self.get(slot, ROW), stamp: self.get(slot, STAMP) }
     }
 
-    /// Reads the states of slots; for numbers that are no slot, any state. It does nothing else, so that
-    /// memory accesses overlap and the rows are already being loaded when they are copied.
+    /// Reads the states of slots. For a number that is not a slot, any state is returned. It does nothing
+    /// else, so that memory accesses overlap and the rows are already being loaded when they are copied.
     pub fn read_heads(&self, slots: &[u32], heads: &mut [Head]) {
         let Some(last) = self.count().checked_sub(1) else { return };
         let pairs = heads.iter_mut().zip(slots);

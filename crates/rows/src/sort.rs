@@ -21,7 +21,7 @@ pub struct Sorter {
 }
 
 impl Sorter {
-    /// Sorts distinct rows, and permutes `companions` alike. Returns the new place of each row.
+    /// Sorts distinct rows, and permutes `companions` in the same way. Returns the new place of each row.
     pub fn sort(&mut self, rows: &mut [u64], companions: &mut [u32]) -> &[u32] {
         self.pairs.clear();
         self.pairs.extend(rows.iter().copied().zip(0..));

@@ -16,13 +16,13 @@ pub trait Source: Sync {
     /// If a row does not exist, `out` has another length, or reading fails. `out` may then be partly written.
     fn read(&self, rows: &[u64], out: &mut [u8]) -> Result<(), Error>;
 
-    /// Returns a row in place if it is in this process's memory.
+    /// Returns a row without copying it, if it is in this process's memory.
     fn in_memory(&self, _row: u64) -> Option<&[u8]> {
         None
     }
 
-    /// Returns a row in place if it is in this process's memory and the source has other rows that
-    /// take longer to reach. A cache in front of the source should then hold only those other rows.
+    /// Returns a row without copying it, if it is in this process's memory and the source has other rows
+    /// that take longer to reach. A cache in front of the source should then hold only those other rows.
     fn own(&self, _row: u64) -> Option<&[u8]> {
         None
     }

@@ -53,9 +53,9 @@ impl Trace {
     }
 }
 
-/// Returns all rows with the number of batches that use them, most frequent first, then by ascending
-/// id. The first `k` rows are the best constant content of a cache of `k` slots that is filled in
-/// advance; the sum of their numbers is the number of hits of that cache.
+/// Returns all rows with the number of batches that use them, most frequent first, then by ascending id.
+/// The first `k` rows are the best constant content of a cache of `k` slots that is filled in advance;
+/// the sum of their counts is the number of hits of that cache.
 pub fn by_frequency(trace: &Trace) -> Vec<(u64, u64)> {
     let mut counts: RowMap<u64> = RowMap::default();
     trace.rows.iter().for_each(|row| *counts.entry(*row).or_default() += 1);

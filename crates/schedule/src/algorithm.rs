@@ -95,10 +95,10 @@ impl FromStr for Algorithm {
     }
 }
 
-/// Returns the schedule after which `values` of every rank hold, bit for bit the same, the sum of all
-/// ranks' earlier values.
+/// Returns the schedule after which `values` of every rank hold the sum of all ranks' earlier values, bit
+/// for bit the same on all ranks.
 ///
-/// A world of one rank still encodes and decodes, so that a lossy codec loses the same there as
+/// A world of one rank still encodes and decodes, so that a lossy codec has the same errors there as
 /// elsewhere.
 ///
 /// # Panics

@@ -10,8 +10,8 @@ use crate::builder::{Builder, Phase, Span};
 use crate::reduce_scatter::chunks;
 use crate::{Schedule, Shape};
 
-/// Returns the schedule after which chunk r of every partition is, on every rank and bit for bit the
-/// same, the chunk that rank r had before.
+/// Returns the schedule after which chunk r of every partition is, on every rank, the chunk that rank r
+/// had before, bit for bit the same on all ranks.
 ///
 /// # Panics
 /// If `shape.block` or `shape.partitions` is 0.

@@ -11,8 +11,8 @@ use thinwire_wire::{Rank, World};
 use crate::builder::{Builder, Phase, Span};
 use crate::{Schedule, Shape};
 
-/// Returns the schedule after which every rank's values are, bit for bit the same, the ones that `root`
-/// had before.
+/// Returns the schedule after which every rank has the values that `root` had before, bit for bit the
+/// same on all ranks.
 ///
 /// # Panics
 /// If `root` is not in `world`, or `shape.block` or `shape.partitions` is 0.

@@ -35,7 +35,7 @@ impl Filled {
 
 /// Neighbouring chunks of a partition that travel together.
 pub(crate) struct Span {
-    /// Their elements, at least one.
+    /// The elements of these chunks, at least one.
     pub range: Range<usize>,
     message: u32,
     parts: u32,

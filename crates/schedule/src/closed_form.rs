@@ -21,12 +21,12 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Returns a message to each of `others`, all at once.
+    /// Returns the rounds in which a rank sends a message to each of `others` ranks, all at once.
     pub const fn direct(others: f64, bytes: f64) -> Rounds {
         Rounds { in_sequence: 1.0, messages: others, bytes }
     }
 
-    /// Returns `others` messages around a ring, one after the other.
+    /// Returns the rounds in which `others` messages travel around a ring, one after the other.
     pub const fn ring(others: f64, bytes: f64) -> Rounds {
         Rounds { in_sequence: others, messages: others, bytes }
     }

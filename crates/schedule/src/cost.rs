@@ -37,8 +37,8 @@ pub struct Speeds {
     pub task_overhead_s: f64,
 }
 
-/// Time, work and traffic of a collective operation. Each field except `seconds` is the maximum
-/// over ranks of a figure of one rank.
+/// Time, work and traffic of a collective operation. Each field except `seconds` is the largest figure
+/// that any rank has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cost {
     /// Seconds from the start until the last rank is done.

@@ -57,8 +57,8 @@ fn simulated(size: usize) -> usize {
 
 impl Summation {
     /// Estimates the cost of this all-reduce among `world_size` ranks. Up to four units are simulated;
-    /// for more, the flat algorithm between them is estimated. Exact if encodings are gathered, and
-    /// over trees.
+    /// for more, the flat algorithm between them is estimated. The cost is exact if encodings are
+    /// gathered, and over trees.
     ///
     /// # Panics
     /// If the world does not divide into units, or `shape.block` or `shape.partitions` is 0.

@@ -27,8 +27,9 @@ use crate::reduce_scatter::{chunks, contribute};
 use crate::{Operation, Schedule, Shape, Slot, Summation, Task, all_reduce, reduce_scatter};
 
 impl Summation {
-    /// Returns the schedule after which `values` of every rank hold, bit for bit the same, the sum of
-    /// all ranks' earlier values. `shape.block` and `shape.partitions` apply to the part of each place.
+    /// Returns the schedule after which `values` of every rank hold the sum of all ranks' earlier values,
+    /// bit for bit the same on all ranks. `shape.block` and `shape.partitions` apply to the part of each
+    /// place.
     ///
     /// # Panics
     /// If the world does not divide into units, or `shape.block` or `shape.partitions` is 0.
@@ -86,8 +87,9 @@ impl Summation {
         (divides && ranks().all(|from| ranks().all(|to| alike(from, to)))).then_some(unit)
     }
 
-    /// Returns the elements that a rank sums in a reduce-scatter: the chunk of its unit in the part of
-    /// its place. Chunks are ordered by place, then by unit.
+    /// Returns the elements that a rank sums in a reduce-scatter. The values are divided into one part
+    /// for each place, and each part into one chunk for each unit. Chunks are ordered by place, then by
+    /// unit.
     ///
     /// # Panics
     /// If the world does not divide into units.

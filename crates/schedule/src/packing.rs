@@ -24,7 +24,7 @@ const WEIGHT_MAX: f64 = 240.0;
 
 /// Rates between the ranks of a world, in bytes per second, the same in both directions.
 ///
-/// The rate of a rank with all others together is that of its fastest pair.
+/// The rate of a rank with all others together is the rate of its fastest pair.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rates {
     /// By rank.

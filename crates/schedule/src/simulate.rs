@@ -39,7 +39,7 @@ impl fmt::Debug for Encoding<'_> {
 /// equal orders of events.
 ///
 /// # Errors
-/// If a task's turn never comes, or a slot is read before it is filled.
+/// If a task can never run, or a slot is read before it is filled.
 ///
 /// # Panics
 /// If there are not as many values as schedules, or a schedule goes beyond its values.

@@ -37,7 +37,7 @@ impl Summation {
             && self.algorithm.suits(world_size / self.unit)
     }
 
-    /// Checks that the sum is for this number of ranks.
+    /// Checks that the sum can run on this number of ranks.
     ///
     /// # Errors
     /// A line with the sum and both numbers of ranks.

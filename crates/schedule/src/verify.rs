@@ -28,7 +28,7 @@ pub enum Law {
     Ordered,
     /// Every send has one recv, and the reverse.
     Matched,
-    /// Every task's turn comes.
+    /// Every task can run in the end.
     Progress,
 }
 

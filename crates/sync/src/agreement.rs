@@ -85,8 +85,8 @@ pub fn check_combination(options: &Options, world: World) -> Result<(), Error> {
 /// budget, a feedback or a warm-up that does not suit the codec.
 ///
 /// # Errors
-/// If the algorithm cannot carry the codec, a budget is set though codecs are named, the codec takes no
-/// warm-up, or a feedback is set though the codec leaves no residual.
+/// If the algorithm cannot carry the codec, a budget is set although codecs are named, a warm-up is set
+/// although the codec has none, or a feedback is set although the codec leaves no residual.
 pub fn check_options(options: &Options) -> Result<(), Error> {
     // The number of ranks only changes the advice.
     check_exchange(options, World::alone())

@@ -31,7 +31,8 @@ pub enum Tensor {
 }
 
 impl Tensor {
-    /// Returns the owned vector, or a copy of what a device has; an empty vector for an external buffer.
+    /// Returns the owned vector, or a copy of the values on a device; an empty vector for an external
+    /// buffer.
     pub fn into_owned(self) -> Vec<f32> {
         match self {
             Tensor::Owned(values) => values,

@@ -51,7 +51,7 @@ impl Channel {
         among.unwrap_or_else(|| self.clone())
     }
 
-    /// Returns the channel with bulk messages, which give way to all others.
+    /// Returns the channel with all of its messages as bulk: they give way to all others.
     #[must_use]
     pub fn bulk(self) -> Channel {
         Channel { bulk: true, ..self }
@@ -81,9 +81,9 @@ impl Channel {
         self.driver.stop()
     }
 
-    /// Sends the bytes of the first `state_sources` ranks, which must be the same on all of these, to
-    /// all other ranks of the channel; see `thinwire_collective::hand_over`. No exchange of any rank
-    /// may be on its way.
+    /// Sends the bytes of the first `state_sources` ranks to all other ranks of the channel; see
+    /// `thinwire_collective::hand_over`. The bytes must be the same on all state sources. No exchange of
+    /// any rank may be on its way.
     ///
     /// # Errors
     /// If state sources have different bytes, or a peer is lost.
@@ -96,18 +96,18 @@ impl Channel {
         self.ranks.members().map_or(rank, |all| all[rank.index()])
     }
 
-    /// Returns the values of all ranks of the channel, in their order. No exchange of this rank may be on
-    /// its way.
+    /// Returns the values of all ranks, in the channel's order of ranks. No exchange of this rank may be
+    /// on its way.
     ///
     /// # Errors
-    /// If a peer is lost or has another length.
+    /// If a peer is lost or gives another number of values.
     pub fn gather(&self, mine: &[f32]) -> Result<Vec<f32>, Error> {
         let mine = mine.to_vec();
         self.call(move |group| all_gather(group, &mine))
     }
 
-    /// Returns the bytes of all ranks of the channel, in their order, of any lengths. No exchange of this
-    /// rank may be on its way.
+    /// Returns the bytes of all ranks, in the channel's order of ranks; lengths may differ. No exchange
+    /// of this rank may be on its way.
     ///
     /// # Errors
     /// If a peer is lost.

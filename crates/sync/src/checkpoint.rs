@@ -77,8 +77,8 @@ impl State {
         add_all(&mut self.tensors, owed.tensors, "the rank that leaves")
     }
 
-    /// Returns the state of a rank that continues from another's [shared part](State::shared), and keeps its
-    /// own residuals.
+    /// Returns a state with the residuals of this state and everything else from `shared`, the [shared
+    /// part](State::shared) of another rank's state.
     #[must_use]
     pub fn with_shared(self, shared: State) -> State {
         let own = self.tensors.into_iter().filter(|(name, _)| is_summed(name));
@@ -183,8 +183,8 @@ impl Synchronizer {
         }
     }
 
-    /// Takes up residuals, factors and the count of a warm-up, whatever plan and buckets they come
-    /// from. The next step may have any number.
+    /// Loads residuals, factors and the count of a warm-up, whatever plan and buckets they come from. The
+    /// next step may have any number.
     ///
     /// # Errors
     /// If they belong to another model, or contain momentum and this job has no momentum correction.
@@ -197,12 +197,12 @@ impl Synchronizer {
         self.buckets.iter_mut().try_for_each(|bucket| bucket.load(&self.parameters, &state.tensors))
     }
 
-    /// Adapts residuals to a change of the learning rate, since they come from gradients at the
-    /// previous one. If parameters move by rate times average, the sum of all steps is then the same
-    /// as without codec errors, whatever the rates.
+    /// Rescales residuals after a change of the learning rate, because they come from gradients at the
+    /// previous rate. If parameters move by rate times average, the sum of all steps is then the same as
+    /// without codec errors, whatever the rates.
     ///
     /// # Errors
-    /// If a rate is not a number of 0 or more. A rate of 0 is no error, and changes nothing.
+    /// If a rate is not a number of 0 or more. A rate of 0 is not an error; it changes nothing.
     pub fn rescale(&mut self, previous_rate: f32, rate: f32) -> Result<(), Error> {
         if ![previous_rate, rate].iter().all(|rate| rate.is_finite() && *rate >= 0.0) {
             return Err(Error::Invalid(format!(

@@ -42,7 +42,7 @@ pub(crate) trait Exchange: Debug + Send {
     /// skipped step, the sum is undefined, and the residual is the one from before the step.
     ///
     /// # Errors
-    /// If what peers sent is no encoding.
+    /// If peers sent invalid encodings.
     ///
     /// # Panics
     /// If the exchange is not done.

@@ -36,7 +36,7 @@ pub struct Live {
     /// Gradient noise scale in rows, once it is known and finite.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub noise_scale: Option<f64>,
-    /// Fraction of the rows that were looked up in servers' tables and found in this rank's caches.
+    /// Of the rows of servers' tables that this rank looked up, the fraction that its caches had.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache_hits: Option<f64>,
     /// Time of a step.
@@ -76,7 +76,7 @@ impl Time {
     }
 }
 
-/// Buckets whose gradients travel in the same way, and their sums.
+/// Buckets whose gradients travel in the same way, with the sums of their bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BucketSummary {

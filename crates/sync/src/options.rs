@@ -15,7 +15,7 @@ use crate::{Feedback, Momentum, Policy};
 /// are gathered.
 const ERROR_BUDGET: f64 = 0.02;
 
-/// The longest warm-up: f32 counts up to here exactly.
+/// The longest warm-up; f32 counts steps exactly up to this number.
 pub const WARM_UP_STEPS_MAX: u64 = 1 << 24;
 
 /// The meaning of a synchronised gradient.
@@ -43,8 +43,8 @@ pub struct Options {
     pub reduction: Reduction,
     /// Buckets are closed when they have this many bytes of f32.
     pub bucket_bytes: usize,
-    /// The largest number of buckets that may be on their way at a time. Further ones wait, and
-    /// messages take less memory. `None` is no limit, so that all buckets overlap.
+    /// The largest number of buckets that may be on their way at a time. Further buckets wait, which
+    /// limits the memory of messages. If `None`, there is no limit and all buckets overlap.
     pub underway_max: Option<NonZeroUsize>,
     /// The seed of random rounding; the same on all ranks.
     pub seed: u64,
@@ -66,10 +66,10 @@ pub struct Options {
     /// Whether codecs from files are used without a check of the laws that every codec must keep. The
     /// check takes a fraction of a second.
     pub unchecked: bool,
-    /// Number of ranks whose backward shares this machine's cores, including this one; 0 if backward
-    /// runs on a device; if `None`, the number that the launcher gives, see
-    /// [`thinwire_job::local_ranks`]. With fewer than two cores per rank, the computations of the
-    /// exchange delay backward, which the planner takes into account.
+    /// Number of ranks whose backward shares this machine's cores, including this one; 0 if backward runs
+    /// on a device. If `None`, the number comes from the launcher, see [`thinwire_job::local_ranks`].
+    /// With fewer than two cores per rank, the computations of the exchange delay backward, which the
+    /// planner takes into account.
     pub local_ranks: Option<usize>,
     /// The device that has the gradients, on which `auto` measures codecs; `None` for host memory.
     pub device: Option<Arc<dyn Device>>,

@@ -15,29 +15,30 @@ use crate::Target;
 /// Elements that are still in the cache when they are looked at again.
 const BLOCK: usize = 4096;
 
-/// A named tensor of parameters, and so of gradients.
+/// A named parameter tensor of the model. Its gradient has the same shape.
 #[derive(Clone, Debug)]
 pub struct Parameter {
     /// The name, unique in the model: "block.3.mlp.up.weight".
     pub name: String,
-    /// The name of the parameter of which this is some rows, by which rules choose its codec; none for a whole one.
+    /// If this is only some rows of a parameter: the name of that parameter, by which rules choose the
+    /// codec.
     pub rows_of: Option<String>,
     /// The sizes of its dimensions, slowest first.
     pub shape: Vec<usize>,
     /// The dtype of its gradient, and of the gradient on the wire if it is not compressed.
     pub dtype: DType,
-    /// The framework's own bucket. Its gradients become ready together, so they share no exchange
-    /// with gradients of another such bucket.
+    /// The number of the framework's own bucket. Gradients of one such bucket become ready together, so
+    /// they share no exchange with gradients of another one.
     pub bucket: u32,
     /// The ranks that have a share of the gradient, by their numbers in the job; empty for all ranks of the
     /// synchroniser. Several groups of ranks may exchange a parameter at the same time, each group its own
     /// elements.
     pub ranks: Arc<[Rank]>,
-    /// Gradients of different kinds share no bucket. Gradients of which other ranks hold equal copies
-    /// must have equal averages there; they share no bucket with gradients that differ from rank to
-    /// rank.
+    /// The kind of the gradient; gradients of different kinds share no bucket. For example, if other
+    /// ranks hold an equal copy of a gradient, all copies must get the same average, so this gradient is
+    /// of another kind than gradients that differ from rank to rank.
     pub kind: u32,
-    /// Where the sum over these ranks is needed. A sharded gradient has one chunk per rank, in rank order,
+    /// Where the sum over `ranks` is needed. A sharded gradient has one chunk per rank, in rank order,
     /// all equally long.
     pub target: Target,
     /// The codec and the schedule of the gradient, if a plan for the whole model gives them. The
@@ -101,8 +102,8 @@ impl Parameter {
         self.target == Target::Shard || self.transport.is_some()
     }
 
-    /// Returns the rows and columns of its gradient as a matrix: the first dimension against all
-    /// others.
+    /// Returns the rows and columns of its gradient as a matrix: the first dimension gives the rows, all
+    /// other dimensions together give the columns.
     pub fn as_matrix(&self) -> (usize, usize) {
         let rows = self.shape.first().copied().unwrap_or(1);
         (rows, self.elements() / rows.max(1))

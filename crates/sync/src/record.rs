@@ -35,7 +35,8 @@ pub struct BucketRecord {
     pub encode_s: f64,
     /// Time spent decoding and merging.
     pub decode_s: f64,
-    /// Time in which its messages were on their way and nothing of it was being computed.
+    /// Time in which its messages were on their way and nothing of it was being encoded, decoded or
+    /// merged.
     pub wire_s: f64,
     /// The prediction of the plan for `done_s - ready_s`; zero without one.
     pub predicted_s: f64,

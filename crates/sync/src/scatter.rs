@@ -54,7 +54,7 @@ pub struct Part {
     pub elements: usize,
 }
 
-/// Reduces and gathers shards over links of its own.
+/// Compressed reduce-scatter and all-gather over links of their own.
 #[derive(Debug)]
 pub struct Scatter {
     worker: Worker,
@@ -202,7 +202,8 @@ impl Scatter {
         Ok((outcome == Outcome::Averaged).then_some(state))
     }
 
-    /// Returns the shards of all ranks, equally long, in rank order, as decoded by `codec`.
+    /// Returns the shards of all ranks in rank order, as `codec` decodes them. All shards have the same
+    /// length.
     ///
     /// # Errors
     /// If a peer is lost or has a shard of another length, or a shard is not finite and the codec
@@ -239,7 +240,7 @@ impl Scatter {
         Ok(values)
     }
 
-    /// Returns the state of each place that was exchanged, by key.
+    /// Returns the state of each key that was exchanged.
     pub fn state(&self) -> BTreeMap<u64, Place> {
         let packed = self.buckets.values().flat_map(|packed| packed.residuals(self.world()));
         let mut residuals: BTreeMap<u64, Vec<f32>> = packed.collect();
@@ -251,7 +252,7 @@ impl Scatter {
         self.counts.iter().map(place).collect()
     }
 
-    /// Continues from saved places; others stay as they are.
+    /// Continues from saved states; keys without one stay as they are.
     pub fn load(&mut self, places: BTreeMap<u64, Place>) {
         self.unpack(&places.keys().copied().collect());
         for (key, Place { count, residual }) in places {

@@ -82,7 +82,7 @@ impl Synchronizer {
     }
 
     /// Synchronises gradients among the ranks of a channel that other users may share. No exchange of
-    /// theirs may be on its way now, or when a step of `auto` is finished.
+    /// another user may be on its way now, or when a step of `auto` is finished.
     ///
     /// # Errors
     /// As [`Synchronizer::start`].
@@ -250,9 +250,8 @@ impl Synchronizer {
         Ok(())
     }
 
-    /// Takes all gradients of one of the framework's buckets, whose parameters lie one after the other
-    /// in f32. `part` returns the memory of some of its elements, in which raw gradients are averaged
-    /// in place.
+    /// Takes all gradients of one of the framework's buckets; they lie one after the other in f32. `part`
+    /// returns the memory of a range of the bucket's elements, where raw gradients are averaged in place.
     ///
     /// # Errors
     /// As [`Synchronizer::ready`].
@@ -327,7 +326,7 @@ impl Synchronizer {
     /// rank.
     ///
     /// # Errors
-    /// If no step has begun, what peers sent is no encoding, or ranks disagree on the next plan.
+    /// If no step has begun, peers sent invalid encodings, or ranks disagree on the next plan.
     pub fn commit(&mut self, outcome: Outcome) -> Result<(), Error> {
         self.check_begun("commit")?;
         self.commit_buckets(outcome)?;
@@ -424,8 +423,8 @@ impl Synchronizer {
         self.buckets.iter_mut().map(BucketState::step_bytes).sum()
     }
 
-    /// Returns the bytes that the exchange holds in addition to one copy of the gradients, without
-    /// encoded messages.
+    /// Returns the bytes of memory that the exchange holds in addition to one copy of the gradients.
+    /// Encoded messages do not count.
     pub fn state_bytes(&self) -> usize {
         self.buckets.iter().map(BucketState::state_bytes).sum()
     }

@@ -18,7 +18,7 @@ impl Default for AdagradOptions {
     }
 }
 
-/// Updates `values` and their sums of squares from a gradient; all have one length.
+/// Updates `values` and their sums of squares from a gradient. All slices have the same length.
 pub fn adagrad(
     values: &mut [f32],
     gradient: &[f32],

@@ -8,11 +8,11 @@ use crate::Step;
 /// Settings of [`adamw`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamWOptions {
-    /// Factor of the mean of gradients from update to update; `1 - beta1` is the weight of the new
+    /// Factor by which an update multiplies the mean of gradients; `1 - beta1` is the weight of the new
     /// gradient.
     pub beta1: f32,
-    /// Factor of the mean of squared gradients from update to update; `1 - beta2` is the weight of the
-    /// new square.
+    /// Factor by which an update multiplies the mean of squared gradients; `1 - beta2` is the weight of
+    /// the new square.
     pub beta2: f32,
     /// Number that is added to the denominator.
     pub epsilon: f32,
@@ -26,7 +26,8 @@ impl Default for AdamWOptions {
     }
 }
 
-/// Updates `values`, their means and their means of squares from a gradient; all have one length.
+/// Updates `values`, their means and their means of squares from a gradient. All slices have the same
+/// length.
 pub fn adamw(
     values: &mut [f32],
     gradient: &[f32],

@@ -6,7 +6,7 @@
 pub enum Kind {
     /// No rule has this name.
     Rule,
-    /// The rule has no setting of this name, or has it twice.
+    /// The rule has no setting of this name, or the text has it twice.
     Setting,
     /// The value of a setting is missing, not a number, or out of range.
     Value,

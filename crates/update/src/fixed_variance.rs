@@ -20,7 +20,7 @@ pub struct MomentumStep {
     pub epsilon: f32,
     /// Factor of the values before they move.
     pub keep: f32,
-    /// Factor of the momentum, such as that of clipping.
+    /// Factor of the momentum, for instance for clipping.
     pub scale: f32,
     /// Mean of squares for elements that had no gradient while these means changed. A codec may give
     /// such an element a momentum; divided by `epsilon` alone, it would move the element far away.
@@ -63,8 +63,8 @@ pub fn is_settled(before: f64, now: f64) -> bool {
     largest > 0.0 && largest.is_finite() && before.min(now) >= SETTLED * largest
 }
 
-/// Updates `values` as [`adamw`](crate::adamw) does, but by a momentum, which replaces the means, and by means of
-/// squares that stay as they are; all have one length.
+/// Updates `values` as [`adamw`](crate::adamw) does, but from a momentum instead of a mean of gradients.
+/// The means of squares stay as they are. All slices have the same length.
 pub fn adamw_by_momentum(
     values: &mut [f32],
     momentum: &[f32],

@@ -22,7 +22,8 @@ impl Default for FtrlOptions {
     }
 }
 
-/// Updates `values`, the paper's `z` and its sums of squares from a gradient; all have one length.
+/// Updates `values`, the paper's `z` and its sums of squares from a gradient. All slices have the same
+/// length.
 pub fn ftrl(
     values: &mut [f32],
     gradient: &[f32],

@@ -19,7 +19,7 @@ impl Default for MomentumOptions {
     }
 }
 
-/// Updates `values` and their velocity from a gradient; all have one length.
+/// Updates `values` and their velocity from a gradient. All slices have the same length.
 pub fn momentum(
     values: &mut [f32],
     gradient: &[f32],

@@ -6,7 +6,7 @@
 
 use crate::{MomentumOptions, Step};
 
-/// Updates `values` and their velocity from a gradient; all have one length.
+/// Updates `values` and their velocity from a gradient. All slices have the same length.
 pub fn nesterov(
     values: &mut [f32],
     gradient: &[f32],

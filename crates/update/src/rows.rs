@@ -20,8 +20,8 @@ pub struct Rows<'a> {
 }
 
 impl Optimizer {
-    /// Updates the rows at `places` from a gradient with a row for each of them. A place that occurs
-    /// twice is updated twice.
+    /// Updates the rows at `places`; `gradient` has a row for each place. A place that occurs twice is
+    /// updated twice.
     ///
     /// # Panics
     /// If a place is beyond the rows or a length does not fit.

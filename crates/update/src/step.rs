@@ -7,6 +7,6 @@ pub struct Step {
     pub number: u64,
     /// Learning rate.
     pub learning_rate: f32,
-    /// Factor of each gradient before the update, such as that of clipping.
+    /// Factor of each gradient before the update, for instance for clipping.
     pub gradient_scale: f32,
 }

@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize, Serializer};
 
-/// Most bytes of a text for people in a message: a reason, or an error.
+/// Length, in bytes, to which a text for people is cut in a message: a reason, or an error.
 pub const TEXT_BYTES_MAX: usize = 4096;
 
 /// Returns a value as it is sent or saved.
@@ -30,7 +30,7 @@ pub fn encode_after<T: Serialize + ?Sized>(bytes: Vec<u8>, value: &T) -> Vec<u8>
 /// Reads the value that the bytes encode.
 ///
 /// # Errors
-/// If the bytes are no such value, or more bytes follow it.
+/// If the bytes are not such a value, or more bytes follow it.
 pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
     let (value, rest) = decode_head(bytes)?;
     match rest.len() {
@@ -92,7 +92,7 @@ pub mod raw {
     }
 }
 
-/// Reason why bytes are no value of the expected type.
+/// Reason why bytes are not a value of the expected type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The bytes end within the value.

@@ -51,7 +51,7 @@ impl Kind {
     }
 }
 
-/// Address by which messages are matched, never by the order of arrival.
+/// Address by which messages are matched; the order of their arrival does not matter.
 ///
 /// A tag is used once between two ranks in one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -184,7 +184,7 @@ fn u32_at(bytes: &[u8; HEADER_BYTES], offset: usize) -> u32 {
     u32::from_le_bytes(field)
 }
 
-/// Reason why bytes are no header.
+/// Reason why bytes are not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
@@ -206,7 +206,7 @@ pub enum HeaderError {
     /// The payload is longer than `PAYLOAD_BYTES_MAX`.
     #[error("payload of {0} bytes, expected at most {PAYLOAD_BYTES_MAX}")]
     Length(u32),
-    /// The checksum is that of other bytes: the header was damaged on its way.
+    /// The checksum does not match the bytes: the header was damaged on its way.
     #[error("header checksum {found:#010x}, expected {expected:#010x}")]
     Checksum {
         /// Checksum that the header carries.

@@ -58,8 +58,8 @@ impl World {
         self.size as usize
     }
 
-    /// Returns this rank's place among `members`, which are ranks of this world; `None` if this rank is
-    /// not one of them.
+    /// Returns the world of `members`, which are ranks of this world, as this rank sees it; `None` if
+    /// this rank is not one of them.
     pub fn among(&self, members: &[Rank]) -> Option<World> {
         let at = members.iter().position(|member| *member == self.rank)?;
         World::new(at as u32, members.len() as u32).ok()

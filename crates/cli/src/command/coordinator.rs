@@ -36,7 +36,7 @@ pub struct Args {
     state: Option<PathBuf>,
     /// Keep the job's state in etcd
     ///
-    /// Several coordinators may stand by for the same job there.
+    /// Several coordinators may stand by for the same job with one store.
     #[arg(long, value_name = "etcd://HOST:PORT/JOB", conflicts_with = "state")]
     store: Option<Store>,
     /// Fewest and most ranks that train

@@ -17,7 +17,7 @@ use crate::units;
 pub struct Args {
     /// A checkpoint, or a folder with checkpoints
     ///
-    /// Of a folder, or of s3://BUCKET/PREFIX, the newest checkpoint is used.
+    /// In a folder, or at s3://BUCKET/PREFIX, the newest checkpoint is used.
     #[arg(default_value = "thinwire-checkpoints")]
     checkpoint: PathBuf,
     /// Beginning of the text

@@ -55,8 +55,9 @@ pub struct Args {
     snapshot_dir: Option<PathBuf>,
     /// Snapshot or safetensors file to begin with
     ///
-    /// Begin with the rows of this snapshot, or of the newest in this folder, or with the values of this safetensors
-    /// file; it must be the same as for the job's ranks.
+    /// The server begins with the rows of this snapshot, with the rows of the newest snapshot in this
+    /// folder, or with the values of this safetensors file. The job's ranks must be given the same
+    /// --restore.
     #[arg(long, value_name = "PATH")]
     restore: Option<PathBuf>,
     #[command(flatten)]
@@ -77,7 +78,7 @@ struct LimitFlags {
     memory: Option<u64>,
     /// With --memory, folder for evicted rows, on a disk
     ///
-    /// Their file has no name, and disappears when the server ends.
+    /// The file has no name, and disappears when the server ends.
     #[arg(long, value_name = "DIR", requires = "memory")]
     spill_dir: Option<PathBuf>,
     /// Rate of each client, such as 800mbit [default: no limit]

@@ -28,18 +28,19 @@ pub struct Args {
     settings: Settings,
     /// Codec of gradients, such as int8 [default: auto]
     ///
-    /// none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, a file of your own (./mine.codec:tau=0.02), auto, or
-    /// auto with a choice of codecs (auto:int8+onebit). With --plan, the default is the plan's codecs, and this flag
-    /// replaces them. With --parallel, gradients are raw by default, and the plan uses a codec only where it is
-    /// faster. If plans do not support the codec (powersgd:4, a file), or other flags set how gradients travel, all
-    /// gradients use it.
+    /// none, f16, bf16, int8, int4, int3, topk:0.01, powersgd:4, a file of your own
+    /// (./mine.codec:tau=0.02), auto, or auto with a choice of codecs (auto:int8+onebit). With --plan,
+    /// the default is the plan's codecs, and this flag replaces them. With --parallel, gradients are raw
+    /// by default, and the plan uses a codec only where it is faster. If plans do not support the codec
+    /// (powersgd:4, a file), or other flags set how gradients travel, this codec is used for all
+    /// gradients.
     #[arg(long, help_heading = GRADIENTS, display_order = 0)]
     codec: Option<Codec>,
     #[command(flatten)]
     plan: PlanFlags,
     /// Checkpoint to continue from, or its folder
     ///
-    /// Of a folder, or of s3://BUCKET/PREFIX, the newest checkpoint is used.
+    /// In a folder, or at s3://BUCKET/PREFIX, the newest checkpoint is used.
     #[arg(long, value_name = "CHECKPOINT", value_parser = training::checkpoint_folder::<PathBuf>(), help_heading = CHECKPOINTS)]
     resume: Option<PathBuf>,
     /// Folder of checkpoints, or none

@@ -129,9 +129,10 @@ pub struct ServerFlags {
     /// Optimiser of ranks, or of servers [default: adamw]
     ///
     /// For ranks: adamw; onebit-adam, which sends raw gradients until the variance has settled or
-    /// --codec-warmup-steps are over, and then momenta by --codec [default: onebit]; or zero-one-adam, which sends
-    /// momenta from the first steps on, and nothing in most steps once the learning rate has fallen. For servers: a
-    /// rule with a constant learning rate [default: adamw:lr=0.001].
+    /// --codec-warmup-steps are over, and then momenta encoded by --codec [default: onebit]; or
+    /// zero-one-adam, which sends momenta from the first steps on, and nothing in most steps once the
+    /// learning rate has fallen. For servers: a rule with a constant learning rate [default:
+    /// adamw:lr=0.001].
     #[arg(long, value_name = "OPTIMIZER", help_heading = TRAINING)]
     optimizer: Option<OptimizerFlag>,
     #[command(flatten)]
@@ -185,7 +186,7 @@ struct LimitFlags {
     server_memory: Option<u64>,
     /// With --server-memory, folder for evicted rows, on a disk
     ///
-    /// Their files have no names, and disappear when their servers end.
+    /// The files have no names, and disappear when their servers end.
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     spill_dir: Option<PathBuf>,
 }

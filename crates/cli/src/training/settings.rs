@@ -44,14 +44,15 @@ pub const OUTPUT: &str = "Output";
 pub struct Settings {
     /// Text or images to learn from [default: own]
     ///
-    /// A text file, a folder or a glob; for a model of images, a folder with a folder of .png or .jpg files for each
-    /// class, or NumPy arrays: a .npz with x [N, C, H, W] and y [N], or a folder with x.npy and y.npy. Without it, a
-    /// training learns from the sources of this program.
+    /// A text file, a folder or a glob; for a model of images, a folder with a folder of .png or .jpg
+    /// files for each class, or NumPy arrays: a .npz with x [N, C, H, W] and y [N], or a folder with
+    /// x.npy and y.npy. Without this flag, a training learns from the source code of this program.
     #[arg(long, value_name = "PATH", help_heading = TRAINING)]
     pub data: Option<PathBuf>,
     /// Ranks to start here, or MIN:MAX [default: 2]
     ///
-    /// An elastic job begins with MAX ranks, and continues while ranks die, leave and join as long as there are MIN.
+    /// An elastic job begins with MAX ranks. It continues while ranks die, leave and join, as long as at
+    /// least MIN ranks are left.
     #[arg(long, value_name = "N", value_parser = size::up_to(256), help_heading = RANKS)]
     pub ranks: Option<Size>,
     /// Algorithm, such as two-shot [default: auto]
@@ -81,8 +82,9 @@ pub struct Settings {
     pub momentum_correction: Option<f32>,
     /// First steps sent raw [default: by codec]
     ///
-    /// Number of first steps before the codec begins; auto has no such steps. The default is 20 for powersgd, 50 for
-    /// topk, blocktopk, dgc and graddrop, unless that exceeds a fifth of the steps.
+    /// Number of first steps before the codec begins; auto has no such steps. The default is 20 for
+    /// powersgd, 50 for topk, blocktopk, dgc and graddrop, and 0 for other codecs or if that exceeds a
+    /// fifth of the steps.
     #[arg(long, value_name = "N", help_heading = GRADIENTS)]
     pub codec_warmup_steps: Option<u64>,
     /// Train with a codec from a file without checking its laws
@@ -293,8 +295,8 @@ pub struct RecipeFlags {
     pub input: Option<Tokens>,
     /// Begin with the values of this safetensors file
     ///
-    /// The file contains every parameter, with its name and shape, as transformers writes it. Without this flag,
-    /// values are drawn at random.
+    /// The file must contain every parameter, under its name and with its shape, as transformers writes
+    /// it. Without this flag, values are drawn at random.
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,
     /// Elements of an activation [default: 128]
@@ -325,7 +327,8 @@ pub struct RecipeFlags {
     pub lr: Option<f32>,
     /// Steps in which the rate rises [default: a tenth]
     ///
-    /// The learning rate rises from 0 over this many steps, by default a tenth of them and at least 40.
+    /// The learning rate rises from 0 over this many steps; by default over a tenth of all steps, and at
+    /// least 40.
     #[arg(long, value_name = "N")]
     pub lr_warmup_steps: Option<u64>,
     /// Greatest norm of a gradient, or 0 [default: 1]

@@ -32,8 +32,9 @@ pub struct SnapshotFlags {
     snapshot_every: Option<u64>,
     /// Snapshot or safetensors file to begin with
     ///
-    /// With servers, begin with the rows of this snapshot, or of the newest in this folder, or with the values of this
-    /// safetensors file; the number of servers may differ.
+    /// With servers, begin with the rows of this snapshot, with the rows of the newest snapshot in this
+    /// folder, or with the values of this safetensors file. The number of servers may differ from the
+    /// number in the snapshot's job.
     #[arg(long, value_name = "PATH", hide_short_help = true)]
     restore: Option<PathBuf>,
 }

@@ -38,7 +38,7 @@ pub(crate) fn imp() -> Kernels {
 }
 
 impl Kernels {
-    /// The reference, on every machine.
+    /// The scalar reference, which runs on every machine.
     pub const SCALAR: Kernels = Kernels(Instructions::Scalar);
 
     /// Returns all kernels that this machine can run, the fastest last.

@@ -76,8 +76,8 @@ pub fn add_scaled(values: &mut [f32], other: &[f32], factor: f32) {
     imp().add_scaled(values, other, factor);
 }
 
-/// Returns the scalar product, summed in one order everywhere: chunks of 4,096 elements in 32 lanes, which
-/// are added by halves, then the chunks in order.
+/// Returns the scalar product, with the same order of summation on every machine: chunks of 4,096
+/// elements are summed in 32 lanes, whose sums are added by halves; then the chunks are added in order.
 ///
 /// # Panics
 /// If the slices differ in length.
@@ -87,8 +87,8 @@ pub fn dot(a: &[f32], b: &[f32]) -> f32 {
     chunks.reduce(|sum, of_chunk| sum + of_chunk).unwrap_or(0.0)
 }
 
-/// Returns the sum of squares, summed in one order everywhere: chunks of 4,096 elements in 16 lanes, which
-/// are added in order, then the chunks in order.
+/// Returns the sum of squares, with the same order of summation on every machine: chunks of 4,096
+/// elements are summed in 16 lanes, whose sums are added in order; then the chunks are added in order.
 pub fn squares(values: &[f32]) -> f64 {
     imp().run(uniform::Squares(values))
 }

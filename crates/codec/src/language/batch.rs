@@ -75,7 +75,7 @@ impl Batch<'_> {
 pub(crate) struct Registers {
     pub numbers: Vec<Vec<f32>>,
     pub ints: Vec<Vec<i32>>,
-    /// Decoded values of a check that they are finite.
+    /// Decoded values, for the check that they are finite.
     pub decoded: Vec<f32>,
 }
 

@@ -10,7 +10,7 @@ pub(crate) struct Frame<'a> {
     pub program: &'a Program,
     /// Elements of a block, at least 1.
     pub elements: usize,
-    /// Constants of the program; below as f32 and as i32.
+    /// Constants of the program, which `numbers` has as f32 and `ints` as i32.
     pub constants: Vec<f64>,
     pub numbers: Vec<f32>,
     pub ints: Vec<i32>,

@@ -88,10 +88,10 @@ pub struct Text<'a> {
     pub parameters: &'a [(String, f64)],
 }
 
-/// Compiles the codec that a text describes, and tries whether it keeps its claims.
+/// Compiles the codec that a text describes, and tests whether the codec keeps its claims.
 ///
 /// # Errors
-/// If the text does not parse or check, or the codec breaks a claim; the error names the place.
+/// If the text has a fault, or the codec breaks a claim; the error names the place.
 pub fn compile(text: &Text<'_>) -> Result<Choice, Error> {
     let codec = interpreted(text)?;
     refuse::refuse(&codec).map_err(|refusal| refusal.error(text.path, text.source))?;

@@ -23,7 +23,7 @@ const LEVELS: [&[&str]; 5] =
 const HEADERS: [&str; 8] =
     ["block", "param", "exchange", "feedback", "contraction", "variance", "encode", "decode"];
 
-/// Words that are no names.
+/// Words that are not names.
 const RESERVED: [&str; 12] = [
     "codec", "block", "param", "exchange", "feedback", "encode", "decode", "emit", "take", "yield",
     "and", "or",

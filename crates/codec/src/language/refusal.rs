@@ -8,9 +8,9 @@ use crate::{Error, Kind};
 pub(crate) struct Refusal {
     /// Place in the text, if there is one.
     pub place: Option<Place>,
-    /// Message with the found and the expected.
+    /// Message with the text that was found and the text that was expected.
     pub message: String,
-    /// Hint that may help.
+    /// Suggestion for a correction, if there is one.
     pub hint: Option<String>,
     /// Kind of the error: the text, or a parameter that was given.
     pub kind: Kind,

@@ -5,7 +5,7 @@
 pub(crate) struct Place {
     /// Line.
     pub line: usize,
-    /// Column, in letters.
+    /// Column, counted in characters from 1.
     pub column: usize,
 }
 
@@ -61,7 +61,7 @@ pub(crate) enum Statement {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Literal {
     pub value: f64,
-    /// Whether it has neither point nor exponent.
+    /// Whether the number was written without a point and without an exponent.
     pub is_int: bool,
 }
 

@@ -41,7 +41,7 @@ pub fn the_residual_is_as_much_shorter_as_the_codec_declares(codec: &dyn Codec) 
     }
 }
 
-/// Checks that [`Bound::Variance`] and [`Bound::Mean`] hold in the mean over seeds.
+/// Checks that [`Bound::Variance`] and [`Bound::Mean`] hold for the mean over many seeds.
 pub fn the_mean_error_is_as_small_as_the_codec_declares(codec: &dyn Codec) {
     const SEEDS: u64 = 200;
     for length in [1, 9, 65, 300, 1009] {
@@ -75,8 +75,8 @@ pub fn the_mean_error_is_as_small_as_the_codec_declares(codec: &dyn Codec) {
     }
 }
 
-/// Checks that no other value that occurs in the decoded block is nearer, if a codec claims so.
-/// Truncation fails this law.
+/// Checks, if the codec claims to round to nearest, that every value becomes the nearest of all values in
+/// its decoded block. Truncation fails this law.
 pub fn rounding_is_to_the_nearest(codec: &dyn Codec) {
     if !codec.claims().nearest {
         return;

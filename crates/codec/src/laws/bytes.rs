@@ -6,7 +6,7 @@ use super::inputs::{
 };
 use crate::{Codec, Finite, Kind, Write};
 
-/// Checks that [`Codec::encoded_len`] bytes are written, whatever the bytes were before.
+/// Checks that encoding overwrites every byte of the encoding, whatever the output held before.
 pub fn the_length_is_exact_and_every_byte_is_written(codec: &dyn Codec) {
     for length in lengths(codec) {
         for (name, values) in ordinary(length) {
@@ -20,7 +20,7 @@ pub fn the_length_is_exact_and_every_byte_is_written(codec: &dyn Codec) {
     }
 }
 
-/// Checks that a message of another length is an error with both lengths.
+/// Checks that decoding refuses a message of another length with an error that names both lengths.
 pub fn other_lengths_are_refused_with_both_numbers(codec: &dyn Codec) {
     for length in lengths(codec) {
         let (bytes, _) = encode(codec, &normal(length), KEY);
@@ -44,7 +44,8 @@ pub fn other_lengths_are_refused_with_both_numbers(codec: &dyn Codec) {
     }
 }
 
-/// Checks that encoding has no state, and no random numbers but those of the key.
+/// Checks that the encoding depends on nothing but the input and the key: it has no state, and no other
+/// random numbers.
 pub fn the_same_input_gives_the_same_bytes(codec: &dyn Codec) {
     for (length, key) in some_lengths() {
         let values = any_numbers(key, length);
@@ -55,8 +56,8 @@ pub fn the_same_input_gives_the_same_bytes(codec: &dyn Codec) {
     }
 }
 
-/// Checks that decoding any bytes does not panic, and that adding them adds the values that setting
-/// them gives.
+/// Checks that decoding any bytes does not panic, and that with `Write::Add` it adds the values that it
+/// writes with `Write::Set`.
 pub fn any_bytes_decode_or_are_refused(codec: &dyn Codec) {
     for (length, key) in some_lengths() {
         let right = codec.encoded_len(length);
@@ -86,7 +87,7 @@ pub fn any_bytes_decode_or_are_refused(codec: &dyn Codec) {
     }
 }
 
-/// Checks that encoding decoded values gives the same bytes, where a codec claims so.
+/// Checks that encoding decoded values gives the same bytes, if the codec claims so.
 pub fn encoding_what_was_decoded_changes_nothing(codec: &dyn Codec) {
     for length in lengths(codec).into_iter().filter(|_| codec.claims().idempotent) {
         for (name, values) in ordinary(length).into_iter().chain(extreme(length)) {
@@ -108,8 +109,8 @@ pub fn encoding_what_was_decoded_changes_nothing(codec: &dyn Codec) {
     }
 }
 
-/// Checks that decoded values are finite unless encoding reported otherwise, and that numbers below
-/// 6e4 can be held.
+/// Checks that decoded values are finite unless encoding has reported otherwise, and that encoding
+/// reports no values with magnitudes below 6e4.
 pub fn any_numbers_decode_to_finite_ones_or_are_reported(codec: &dyn Codec) {
     for (length, key) in some_lengths() {
         let values = any_numbers(key, length);

@@ -3,7 +3,8 @@
 use super::inputs::{KEY, encode, ordinary, round_trip};
 use crate::{Codec, Exchange};
 
-/// Checks that the encodings of parts make up that of the whole, where a codec claims so.
+/// Checks that the encodings of a tensor's parts make up the encoding of the tensor, if the codec claims
+/// so.
 pub fn ranges_that_begin_at_a_block_are_encoded_alone(codec: &dyn Codec) {
     if !codec.claims().separable {
         return;

@@ -105,7 +105,7 @@ pub const ALL: [(&str, Law); 18] = [
 pub struct Broken {
     /// Name of the law.
     pub law: &'static str,
-    /// Message with the numbers that show it.
+    /// Message with the numbers that show the violation.
     pub why: String,
 }
 

@@ -14,7 +14,8 @@ fn is_unbiased(codec: &dyn Codec) -> bool {
     matches!(codec.bound(1), Bound::Variance(_))
 }
 
-/// Checks that the mean over seeds is the value, for every element and for the sum of all.
+/// Checks that decoded values, averaged over seeds, are the original ones, for every element and for the
+/// sum of all.
 pub fn random_rounding_is_right_in_the_mean(codec: &dyn Codec) {
     let (rounds, length) = (3000, 300);
     for (name, values) in ordinary(length).into_iter().filter(|_| is_unbiased(codec)) {
@@ -51,8 +52,8 @@ pub fn random_rounding_is_right_in_the_mean(codec: &dyn Codec) {
     }
 }
 
-/// Checks that the squared error of the mean of 16 encodings is a sixteenth of that of one, as it is
-/// for independent random numbers.
+/// Checks that the mean of 16 encodings has a sixteenth of the squared error of one encoding, as with
+/// independent random numbers.
 pub fn ranks_steps_and_tensors_round_independently(codec: &dyn Codec) {
     let length = 4096;
     let values = normal(length);

@@ -5,8 +5,8 @@ use thinwire_wire::random::Key;
 use super::inputs::{KEY, decode, encode, extreme, feed, lengths, ordinary};
 use crate::{Codec, Finite};
 
-/// Checks `decode(encode(x + e)) + e' == x + e`, exactly where a codec claims so, else to the last
-/// digit.
+/// Checks `decode(encode(x + e)) + e' == x + e`: bit for bit if the codec claims so, otherwise up to the
+/// last digit.
 pub fn what_is_sent_and_what_is_left_is_what_there_was(codec: &dyn Codec) {
     for length in lengths(codec) {
         for (name, values) in ordinary(length).into_iter().chain(extreme(length)) {
@@ -37,7 +37,7 @@ pub fn what_is_sent_and_what_is_left_is_what_there_was(codec: &dyn Codec) {
     }
 }
 
-/// Checks that sent values and the residual add up to all gradients after 50 steps.
+/// Checks that, after 50 steps, all sent values plus the residual are the sum of all gradients.
 pub fn over_many_steps_nothing_is_lost(codec: &dyn Codec) {
     const STEPS: u64 = 50;
     for length in lengths(codec) {
@@ -64,7 +64,7 @@ pub fn over_many_steps_nothing_is_lost(codec: &dyn Codec) {
     }
 }
 
-/// Checks that zeros are decoded to zeros and leave no residual, where a codec claims so.
+/// Checks that zeros are decoded to zeros and leave no residual, if the codec claims so.
 pub fn nothing_in_nothing_out(codec: &dyn Codec) {
     for length in lengths(codec).into_iter().filter(|_| codec.claims().zero) {
         for zero in [0.0, -0.0] {

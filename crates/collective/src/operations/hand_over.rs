@@ -14,16 +14,16 @@ const OPERATION: &str = "hand_over";
 /// Bytes that a rank tells the others: whether it holds the state, its checksum and its length.
 const NOTICE_BYTES: usize = 16;
 
-/// Gives the bytes of the first `holders` ranks, which must be the same, to all other ranks, the
-/// joiners.
+/// Gives the bytes of the first `holders` ranks to all other ranks, the joiners. All holders must have
+/// the same bytes.
 ///
 /// Holders give `state` and get it back; joiners give `None`. Whatever the number of ranks, the
 /// hand-over takes little longer than one joiner takes to receive the bytes.
 ///
 /// # Errors
-/// As [`crate::all_reduce`]; on all ranks alike if there are no holders or more holders than ranks,
-/// a holder gives no bytes, a joiner gives some, or holders have different bytes; or if a joiner has
-/// not enough memory, which ends the group.
+/// As [`crate::all_reduce`]. On all ranks, if there are no holders or more holders than ranks, a holder
+/// gives no bytes, a joiner gives bytes, or holders have different bytes. If a joiner has not enough
+/// memory, which ends the group.
 pub fn hand_over(
     group: &mut Group,
     holders: u32,

@@ -49,7 +49,7 @@ pub struct Cast {
     pub values: Address,
     /// Residual that encoding adds, if any.
     pub residual: Address,
-    /// Place of the new residual if there is one; may be `values` or `residual`.
+    /// Address for the new residual, if any; may equal `values` or `residual`.
     pub error: Address,
     /// Elements in the other format, aligned for it.
     pub elements: Address,
@@ -72,9 +72,9 @@ pub struct Code {
     pub values: Address,
     /// Residual that encoding adds, if any.
     pub residual: Address,
-    /// Place of the new residual if there is one; may be `values` or `residual`.
+    /// Address for the new residual, if any; may equal `values` or `residual`.
     pub error: Address,
-    /// Encoding; words are used if it is aligned to 4 bytes.
+    /// Encoding; whole words are accessed if it is aligned to 4 bytes.
     pub bytes: Address,
     /// A u32 that is set to 1 by encoding if it cannot hold a block, and by decoding if a block is
     /// corrupt; otherwise it stays unchanged.
@@ -110,9 +110,9 @@ pub struct Power {
     pub values: Address,
     /// Residual that a projection adds to the matrix, which then holds the sum; 0 for no residual.
     pub residual: Address,
-    /// Thin factor of rows.
+    /// Factor P: `low_rank` vectors with a number for each row.
     pub p: Address,
-    /// Thin factor of columns.
+    /// Factor Q: `low_rank` vectors with a number for each column.
     pub q: Address,
     /// Room for [`PowerSgd::partial_len`](super::kernel::PowerSgd::partial_len) numbers.
     pub partial: Address,
@@ -142,7 +142,7 @@ pub struct Sparse {
     pub values: Address,
     /// Residual that encoding adds, if any.
     pub residual: Address,
-    /// Place of the sums and then of the new residual, if there is one; may be `values`.
+    /// Address for the sums and then for the new residual, if any; may equal `values`.
     pub error: Address,
     /// Encoding.
     pub bytes: Address,
@@ -154,20 +154,20 @@ pub struct Sparse {
     pub length: u64,
     /// Number of chosen elements.
     pub count: u32,
-    /// Lower bits of an index, which are written as they are.
+    /// Number of the lower bits of an index, which are written as they are.
     pub low_bits: u32,
     /// Digit of the smallest chosen magnitude that this step finds; the magnitude is found digit by
     /// digit.
     pub digit: u32,
     /// Effect of decoding.
     pub add: Add,
-    /// 1 if that magnitude is searched for in the sample.
+    /// 1 if the smallest chosen magnitude is searched for in the sample.
     pub in_sample: u32,
     /// Number of samples, 0 for `topk`.
     pub samples: u32,
     /// Elements between two samples.
     pub stride: u32,
-    /// Rank of the threshold among the samples, from 1 on.
+    /// Position of the threshold among the sorted samples, counted from 1.
     pub rank: u32,
     /// Choice among elements that reach the threshold: 0 for `topk`, 1 for `graddrop`, 2 for `dgc`.
     pub crowd: u32,
@@ -183,11 +183,11 @@ pub struct Rans {
     pub values: Address,
     /// Residual that encoding adds, if any.
     pub residual: Address,
-    /// Place of the sums and then of the new residual, if there is one; may be `values`.
+    /// Address for the sums and then for the new residual, if any; may equal `values`.
     pub error: Address,
     /// Encoding.
     pub bytes: Address,
-    /// A u32 that is set to 1 if a value is not finite, and to 2 if bytes are no encoding.
+    /// A u32 that is set to 1 if a value is not finite, and to 2 if bytes are not a valid encoding.
     pub infinite: Address,
     /// Room for [`Rans::scratch_len`](super::entropy::Rans::scratch_len) words.
     pub scratch: Address,

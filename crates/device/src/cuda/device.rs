@@ -34,8 +34,9 @@ use crate::{
 const FAULT_AFTER: Duration = Duration::from_secs(1);
 
 impl Cuda {
-    /// Takes a device into use, with its primary context. `image` returns the image of a file of
-    /// kernels that the driver loads: now for all built-in files, later for those of codecs as text.
+    /// Takes a device into use, with its primary context. `image` returns, for a file of kernels, the
+    /// image that the driver loads. It is called now for all built-in files, and later for the files of
+    /// codecs as text.
     ///
     /// # Errors
     /// If there is no such device, or it takes no image.
@@ -75,7 +76,7 @@ impl Cuda {
         Ok(Cuda(Arc::new(owner)))
     }
 
-    /// Returns foreign memory of f32 on this device, which `kept` keeps alive.
+    /// Returns a region of foreign f32 memory on this device. `kept` keeps the memory alive.
     ///
     /// # Safety
     /// The memory has `elements` f32, and no other code reads or writes it while work on the region is

@@ -18,7 +18,7 @@ use crate::{Done, Failure, HostBytes, Region};
 pub(super) struct Verdict {
     /// The encoding is finite if the word is smaller.
     pub(super) finite_below: u32,
-    /// The bytes are no encoding from this value on.
+    /// The bytes are not a valid encoding from this value on.
     pub(super) corrupt_from: u32,
 }
 

@@ -86,7 +86,8 @@ pub struct Code {
     pub encode: Kernel,
     /// Reads blocks of codes.
     pub decode: Kernel,
-    /// [`Codec::canonicalise`], if it does anything; its grid is that of [`Code::grid`].
+    /// Kernel of [`Codec::canonicalise`], if that changes anything; it runs on the grid of
+    /// [`Code::grid`].
     pub canonicalise: Option<Kernel>,
     /// Elements of a block.
     pub block: u32,

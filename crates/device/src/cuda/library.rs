@@ -68,7 +68,7 @@ impl Library {
     /// Returns the address of a function or variable.
     ///
     /// # Errors
-    /// With the loader's message, if the library has no such name.
+    /// With the loader's message, if the library does not define this name.
     pub fn symbol(&self, name: &str) -> Result<NonNull<c_void>, Error> {
         let name = CString::new(name)?;
         // SAFETY: the library is loaded, and the name ends in a zero.

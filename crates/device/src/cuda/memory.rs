@@ -35,8 +35,8 @@ pub(super) enum Origin {
     Nowhere,
 }
 
-/// Owner of foreign memory, such as a framework's tensor. It is dropped when no work needs it, by the
-/// thread that asks for a result or submits more work.
+/// Owner of foreign memory, such as a framework's tensor. Once no work needs it any more, the next thread
+/// that submits work or asks for a result drops it.
 pub trait Kept: Any + Debug + Send + Sync {}
 
 impl<T: Any + Debug + Send + Sync> Kept for T {}

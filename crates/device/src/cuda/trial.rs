@@ -23,8 +23,8 @@ pub enum Place {
     Host,
 }
 
-/// Tries the kernels of a codec that has some. Returns the place of the trial; `None` if there is
-/// neither a device nor a C++ compiler.
+/// Tries the kernels that were made of a codec as text. Returns the place of the trial; `None` if there
+/// is neither a device nor a C++ compiler.
 ///
 /// # Errors
 /// The difference, or the reason why the kernels do not start.

@@ -46,8 +46,9 @@ impl Connection {
     /// Connects to the coordinator at `address`, `host:port` or `host:port#key`; tries again until `timeout`.
     ///
     /// # Errors
-    /// [`Kind::Unreachable`] if nothing answers there in time, [`Kind::TokenMismatch`],
-    /// [`Kind::VersionMismatch`], or [`Kind::Corrupt`] if something else does.
+    /// [`Kind::Unreachable`] if nothing answers in time; [`Kind::TokenMismatch`] or
+    /// [`Kind::VersionMismatch`] if a coordinator with another token or version answers;
+    /// [`Kind::Corrupt`] if something else answers.
     pub fn connect(address: &str, token: &Token, timeout: Duration) -> Result<Connection, Error> {
         Connection::connect_to(COORDINATOR, address, token, timeout)
     }
@@ -135,8 +136,8 @@ impl Connection {
     /// Waits for a message: `None` when `timeout` has passed or a [`Waker`] was used.
     ///
     /// # Errors
-    /// [`Kind::Unreachable`] if the server has ended, [`Kind::Corrupt`] or [`Kind::Limit`] if it sends
-    /// what no server sends. The connection has then ended.
+    /// [`Kind::Unreachable`] if the server has ended; [`Kind::Corrupt`] or [`Kind::Limit`] if it sends
+    /// bytes that no server would send. The connection has then ended.
     pub fn receive(&mut self, timeout: Duration) -> Result<Option<Vec<u8>>, Error> {
         self.hear(Instant::now() + timeout, None).map_err(|error| self.named(error))
     }

@@ -15,12 +15,12 @@ pub type Resolved = io::Result<VecDeque<SocketAddr>>;
 /// Function that returns the addresses of the node that a text names; it may block.
 pub type Resolve = fn(&str) -> io::Result<Vec<SocketAddr>>;
 
-/// Returns the addresses of `host:port`, as the system knows them.
+/// Returns the addresses to which the operating system resolves `host:port`.
 pub fn system_addresses(name: &str) -> io::Result<Vec<SocketAddr>> {
     name.to_socket_addrs().map(Iterator::collect)
 }
 
-/// Resolution of names, which may take long and has a thread of its own from the first name on.
+/// Resolver of names. Resolution may take long, so it has a thread of its own from the first name on.
 #[derive(Debug)]
 pub struct Resolver {
     resolve: Resolve,
@@ -38,7 +38,8 @@ impl Resolver {
         Resolver { resolve, waker, names: None, sender, resolved }
     }
 
-    /// Resolves a name; [`Resolver::take`] returns the addresses, at once if the name is an address and a port.
+    /// Begins to resolve a name. [`Resolver::take`] returns the addresses once they are known: at once if
+    /// the name is an address and a port.
     pub fn resolve(&mut self, id: ClientId, address: String) {
         if let Ok(address) = address.parse() {
             return self.put(id, Ok(VecDeque::from([address])));

@@ -120,7 +120,8 @@ impl<S: Node> Dispatcher<S> {
         self.node.resolve()
     }
 
-    /// Returns whether answers give way to the frames of links.
+    /// Returns whether answers of the node wait while links have other frames to send; see
+    /// [`Node::gives_way`].
     pub fn gives_way(&self) -> bool {
         self.node.gives_way()
     }
@@ -132,7 +133,7 @@ impl<S: Node> Dispatcher<S> {
         id
     }
 
-    /// Takes a connection whose socket is to be opened now, with its address.
+    /// Returns a connection whose socket is to be opened now, and its address.
     pub fn next_dial(&mut self, now: Instant) -> Option<(ClientId, String)> {
         let due = |dial: &Dial| now >= dial.at && dial.end.is_none();
         self.dials.iter_mut().filter(|(_, dial)| due(dial)).find_map(|(id, dial)| {
@@ -210,7 +211,7 @@ impl<S: Node> Dispatcher<S> {
         [own, self.node.deadline()].into_iter().flatten().min()
     }
 
-    /// Advances the time, and hands over a share of the messages that have come.
+    /// Advances the time, and hands the node a share of the messages that have come.
     pub fn turn(&mut self, now: Instant) {
         if self.node.deadline().is_some_and(|deadline| now >= deadline) {
             self.call(now, |node, now, out| node.tick(now, out));
@@ -267,7 +268,7 @@ impl<S: Node> Dispatcher<S> {
         ended.map(|(id, _)| *id).collect()
     }
 
-    /// Removes a connection. Tells the node, unless it was an unauthenticated peer's.
+    /// Removes a connection. Tells the node, unless the other end was an unauthenticated peer.
     pub fn remove(&mut self, id: ClientId, now: Instant) -> Option<Ended> {
         let client = self.clients.remove(&id)?;
         let (is_unauthenticated, is_dialled) =

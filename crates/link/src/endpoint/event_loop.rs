@@ -80,8 +80,8 @@ impl Socket {
 }
 
 impl<S: Node> EventLoop<S> {
-    /// Returns the loop of a node. `listener` accepts its clients, if it has any; other threads call
-    /// and wake it.
+    /// Returns the loop of a node. `listener` accepts its clients; `None` for a node that only dials
+    /// others. Other threads use `calls` and `wake`.
     pub fn new(
         dispatcher: Dispatcher<S>,
         listener: Option<Listener>,
@@ -104,7 +104,7 @@ impl<S: Node> EventLoop<S> {
         }
     }
 
-    /// Serves until no other thread can call any more.
+    /// Serves until all senders of calls are dropped.
     pub fn run(&mut self) {
         loop {
             self.poll();

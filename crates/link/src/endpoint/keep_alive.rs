@@ -25,19 +25,20 @@ pub struct KeepAlive {
 /// The side that has asked for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asker {
-    /// The server, for a sign of life.
+    /// The endpoint itself, which wants a sign of life.
     Endpoint,
-    /// Its node, which waits for the answer.
+    /// The endpoint's node, which waits for the answer.
     Node,
 }
 
 impl KeepAlive {
-    /// Returns the state of a connection that was opened at time `now`, on which silence counts.
+    /// Returns the state of a connection that was opened at time `now`, and fails if it is silent for too
+    /// long.
     pub fn new(now: Instant) -> KeepAlive {
         KeepAlive { asked: VecDeque::new(), last: now, moved: now, is_kept: true }
     }
 
-    /// Returns the state of a connection that was opened at time `now`, and may be silent.
+    /// Returns the state of a connection that was opened at time `now`, and may be silent for any time.
     pub fn of_silent(now: Instant) -> KeepAlive {
         KeepAlive { is_kept: false, ..KeepAlive::new(now) }
     }
@@ -72,7 +73,8 @@ impl KeepAlive {
         self.is_kept && !self.asked.is_empty() && now >= self.moved + Deadline::Silence.duration()
     }
 
-    /// Returns the time at which a question is due, or the connection has failed.
+    /// Returns the time at which the next question is due or, if an answer is awaited, the time at which
+    /// the connection will have failed.
     pub fn deadline(&self) -> Option<Instant> {
         let next = match self.asked.is_empty() {
             true => self.last + Deadline::Idle.duration(),

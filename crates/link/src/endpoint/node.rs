@@ -60,8 +60,8 @@ pub trait Node: Send + 'static {
 
     /// Returns the length of the longest message that a client may send, in bytes; asked once.
     ///
-    /// While a client has not read this many bytes that were sent to it, no further message is
-    /// taken from it.
+    /// If this many bytes that were sent to a client are still unread, no further message is taken from
+    /// the client.
     fn message_bytes_max(&self) -> usize;
 
     /// Returns the length of the longest message of a node that was dialled, in bytes; asked once.
@@ -87,9 +87,9 @@ pub trait Node: Send + 'static {
         true
     }
 
-    /// Returns whether answers give way to the frames, except bulk, of all links of this process; each
-    /// answer waits for a second at most. Asked once. It is meant for answers that are mostly needed
-    /// later, such as rows of the next batches.
+    /// Returns whether answers wait while any link of this process has frames other than bulk to send,
+    /// for at most a second. Asked once. It is meant for answers that are mostly needed later, such as
+    /// rows of the next batches.
     fn gives_way(&self) -> bool {
         false
     }
@@ -105,8 +105,8 @@ pub enum Action {
         /// The message.
         message: Vec<u8>,
     },
-    /// Close a connection, after earlier messages were passed to the socket as far as it takes them at
-    /// once.
+    /// Close a connection. Messages that were sent before are first passed to the socket, as far as it
+    /// takes them without blocking.
     Close(ClientId),
     /// Stop taking messages of a client; they stay in its socket.
     Hold(ClientId),
@@ -123,7 +123,7 @@ pub enum Action {
     },
     /// Call [`Node::has_room`] when little of a client's output is unsent.
     WhenRoom(ClientId),
-    /// Call [`Node::answered`] when a dialled node has handled all messages up to here.
+    /// Call [`Node::answered`] when a dialled node has handled all messages that were sent before.
     Ping(ClientId),
 }
 
@@ -173,8 +173,8 @@ impl Outbox {
 
     /// Connects to the node at `address`, which has the same token. `address` is host:port, or any text
     /// that [`Node::resolve`] takes. The connection is not made before `at`, so that a pause of
-    /// [`crate::Backoff`] can be added. The node is told when the connection is [open](Node::opened),
-    /// which means that the other node has proven the token, and always when it has
+    /// [`crate::Backoff`] can be added. The node is told when the connection is [open](Node::opened): the
+    /// other node has then proven the token. It is also told when the connection has
     /// [ended](Node::hung_up), even if it was never open.
     pub fn dial(&mut self, address: &str, at: Instant) -> ClientId {
         let id = self.next_id();
@@ -188,8 +188,8 @@ impl Outbox {
         self.actions.push(Action::WhenRoom(client));
     }
 
-    /// Calls [`Node::answered`] once, when the node that was dialled has handled all messages up to
-    /// here.
+    /// Calls [`Node::answered`] once, when the node that was dialled has handled all messages that were
+    /// sent before this call.
     pub fn ping(&mut self, client: ClientId) {
         self.actions.push(Action::Ping(client));
     }

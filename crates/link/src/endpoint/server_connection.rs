@@ -131,8 +131,8 @@ impl ServerConnection {
     /// Takes the next message from the input, if it is there and may be taken now.
     ///
     /// # Errors
-    /// If the other side has another token or version, or sends what no client sends. The output may
-    /// then still hold a last message.
+    /// If the other side has another token or version, or sends bytes that a client never sends. The
+    /// output may then still hold a last message.
     pub fn receive(&mut self) -> Result<Option<Vec<u8>>, Error> {
         if self.is_passed_on {
             if self.input.is_empty() {

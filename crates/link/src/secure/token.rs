@@ -26,8 +26,8 @@ impl Token {
         Token { key }
     }
 
-    /// Returns the token of one meeting of a job: only processes that know both this token and `nonce`
-    /// have it.
+    /// Returns the token of one rendezvous of a job, derived from this token and `nonce`. Only processes
+    /// that know both can derive it.
     #[must_use]
     pub fn of_meeting(&self, nonce: &str) -> Token {
         let mut context = digest::Context::new(&digest::SHA256);

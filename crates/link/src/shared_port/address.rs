@@ -48,7 +48,7 @@ impl Key {
         bytes
     }
 
-    /// Returns the key in a preface; `None` if this is no preface of this version.
+    /// Returns the key in a preface; `None` if the bytes are not a preface of this version.
     pub fn parse_preface(bytes: &[u8; PREFACE_BYTES]) -> Option<Key> {
         let key = *bytes.last_chunk::<KEY_BYTES>().expect("it is shorter");
         let found = Key(key);
@@ -159,7 +159,7 @@ impl FromStr for Address {
 /// Splits an address, which may be a name and a port, from the key after `#`, if there is one.
 ///
 /// # Errors
-/// If the text after `#` is no key.
+/// If the text after `#` is not a key.
 pub fn split_key(address: &str) -> Result<(&str, Option<Key>), Error> {
     match address.split_once('#') {
         Some((address, key)) => Ok((address, Some(key.parse()?))),

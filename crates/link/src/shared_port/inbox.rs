@@ -67,8 +67,8 @@ impl Inbox {
     ///
     /// # Errors
     /// [`ErrorKind::WouldBlock`] if no connection was passed on, [`ErrorKind::ConnectionAborted`] if the
-    /// connection has ended or what was passed on is no connection, or [`Errno::MFILE`] if this process has
-    /// no descriptor left for it.
+    /// connection has ended or something other than a connection was passed on, or [`Errno::MFILE`] if
+    /// this process has no descriptor left for it.
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let mut space =
             [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1), ScmCredentials(1))];

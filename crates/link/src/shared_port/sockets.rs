@@ -41,7 +41,7 @@ const DESCRIPTORS: usize = 2;
 pub struct Sockets {
     /// The listening socket of the port.
     pub tcp: TcpListener,
-    /// The unix socket. A process that wants both sockets connects to it.
+    /// The unix socket, over which other processes of this user receive copies of both sockets.
     pub unix: OwnedFd,
 }
 

@@ -51,7 +51,7 @@ impl Exchange {
     /// Begins as a guest with the offer in the welcome; `send` sends the answer.
     ///
     /// # Errors
-    /// If `offer` is no offer.
+    /// If `offer` is not a valid offer.
     pub fn guest(offer: &[u8], send: impl FnOnce(&[u8])) -> Result<Turn, Error> {
         if offer.is_empty() {
             return Ok(Turn::Over(None));

@@ -83,7 +83,8 @@ pub fn file_bytes(length: usize) -> usize {
     CONTROL_BYTES + 2 * length
 }
 
-/// Returns the length of the rings in a file of `file_bytes` bytes, if there is one.
+/// Returns the length of each ring in a file of `file_bytes` bytes; `None` if no pair of rings has this
+/// size.
 pub fn length_in(file_bytes: u64) -> Option<usize> {
     let bytes = usize::try_from(file_bytes).ok()?.checked_sub(CONTROL_BYTES)?;
     let length = bytes / 2;

@@ -14,9 +14,9 @@ use crate::store::values::Values;
 
 /// State machine that answers the requests of [`super::tcp::Client`]s.
 ///
-/// Another node can contain one, on its own port. It passes on every message that
+/// Another node can contain one and serve it on its own port. That node passes on every message that
 /// [`KeyValueService::is_request`] recognises by its first byte, and the calls `closed`, `deadline` and
-/// `tick`, and allows messages of at least the length that this one allows.
+/// `tick`. It must allow messages that are as long as those that this service allows.
 #[derive(Debug, Default)]
 pub struct KeyValueService {
     values: Values,

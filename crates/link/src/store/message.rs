@@ -12,8 +12,8 @@ use crate::{Error, Kind};
 
 /// The longest message in bytes: value, key and the numbers around them.
 pub const MESSAGE_BYTES_MAX: usize = VALUE_BYTES_MAX + KEY_BYTES_MAX + 8;
-/// First byte of the messages of other nodes on the same port; the messages of a store begin with a
-/// smaller one.
+/// Smallest first byte of other nodes' messages on the same port; messages of a store begin with a
+/// smaller byte.
 pub const KINDS_END: u8 = 16;
 /// The longest wait that a client may ask for.
 pub const WAIT_MAX: Duration = Duration::from_secs(3600);
@@ -47,7 +47,7 @@ impl Request {
     /// Reads a request.
     ///
     /// # Errors
-    /// If this is no request, or its key or its value is too long.
+    /// If the bytes are not a request, or its key or its value is too long.
     pub fn parse(bytes: &[u8]) -> Result<Request, Error> {
         let invalid = |why| Error::new(Kind::Corrupt, format!("sent a request to a store: {why}"));
         let mut request = decode(bytes).map_err(|error| invalid(error.to_string()))?;
@@ -69,8 +69,8 @@ impl Request {
     }
 }
 
-/// Returns a reply as it is sent: a value, which is empty if one was written, or the kind and the text
-/// of an error. The text of an error is cut at the length of the longest value.
+/// Returns a reply as it is sent: the value, which is empty in the reply to a write, or the kind and the
+/// text of an error. The text is cut at the length of the longest value.
 pub fn reply_to_bytes(reply: Result<&[u8], &Error>) -> Vec<u8> {
     let cut = |error: &'_ Error| error.context.floor_char_boundary(VALUE_BYTES_MAX);
     encode(&reply.map_err(|error| (error.kind, &error.context[..cut(error)])))
@@ -79,7 +79,7 @@ pub fn reply_to_bytes(reply: Result<&[u8], &Error>) -> Vec<u8> {
 /// Reads a reply.
 ///
 /// # Errors
-/// The error in the reply, or [`Kind::Corrupt`] if this is no reply.
+/// The error in the reply, or [`Kind::Corrupt`] if the bytes are not a reply.
 pub fn parse_reply(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     let reply: Result<Vec<u8>, (Kind, String)> = decode(bytes)
         .map_err(|why| Error::new(Kind::Corrupt, format!("sent a reply of a store: {why}")))?;

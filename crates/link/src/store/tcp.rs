@@ -41,7 +41,7 @@ impl Server {
         Ok(Server { server: Endpoint::bind(address, token, service)? })
     }
 
-    /// Listens behind the port of `address` with all processes of this user that share it.
+    /// Listens at the port of `address`, which all processes of this user may share.
     ///
     /// # Errors
     /// [`crate::Kind::AddressInUse`] if another program or user has the port.
@@ -71,8 +71,9 @@ impl Client {
     /// Connects to the coordinator at `address`, `host:port`; tries again until `timeout`.
     ///
     /// # Errors
-    /// [`Kind::Unreachable`] if nothing answers there in time, [`Kind::TokenMismatch`],
-    /// [`Kind::VersionMismatch`], or [`Kind::Corrupt`] if something else does.
+    /// [`Kind::Unreachable`] if nothing answers in time; [`Kind::TokenMismatch`] or
+    /// [`Kind::VersionMismatch`] if a coordinator with another token or version answers;
+    /// [`Kind::Corrupt`] if something else answers.
     pub fn connect(address: &str, token: &Token, timeout: Duration) -> Result<Client, Error> {
         let hello = Request::Get { key: "hello".to_owned(), wait: Duration::ZERO }.to_bytes();
         let greeting = Greeting { name: COORDINATOR, message: &hello, limit: MESSAGE_BYTES_MAX };

@@ -49,7 +49,7 @@ pub fn claim(world: World, store: &dyn Store, epoch: u32) -> Result<(), Error> {
     check(world, store, epoch)
 }
 
-/// Checks whether a rank has reported that it has another world size, or does not come.
+/// Checks whether a rank has reported that it has another world size, or will not come.
 ///
 /// # Errors
 /// [`Kind::WorldMismatch`] with both sizes; [`Kind::Absent`].

@@ -74,8 +74,8 @@ impl Buffer {
     }
 }
 
-/// Makes a system call that moves at most `wanted` bytes; returns `None` if it moves nothing, as a read
-/// at the end of the stream.
+/// Makes a system call that moves at most `wanted` bytes. Returns `None` if the call moves nothing, for
+/// instance because a read has reached the end of the stream.
 pub fn attempt(
     wanted: usize,
     call: impl FnOnce() -> io::Result<usize>,

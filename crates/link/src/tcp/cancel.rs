@@ -42,8 +42,8 @@ type Look = dyn Fn(&[Rank]) -> Result<(), Error> + Send + Sync;
 /// Check that [`super::connect`] makes while it waits for ranks, such as whether one of them has
 /// failed.
 ///
-/// Ranks that are still in an earlier group can notice over its connections that one of them is lost.
-/// The store of a meeting does not report this.
+/// Ranks that are still connected in an earlier group can notice over these connections that one of them
+/// is lost. The rendezvous store does not report this.
 #[derive(Clone)]
 pub struct Watch(Arc<Look>);
 

@@ -18,7 +18,7 @@ use crate::{Error, Kind, descriptors};
 /// Interval at which a rank that waits for others checks that all have the same world.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Connects this rank to all others of its world, which publish their addresses in the same store.
+/// Connects this rank to all others of its world. All ranks publish their addresses in the same store.
 ///
 /// # Errors
 /// If a rank does not appear or cannot be connected to in time, another process has this rank, two

@@ -112,8 +112,8 @@ impl Connection {
         self.stream.poll_fds(self.awaited(input))
     }
 
-    /// Prepares a sleep until an event of [`Connection::poll_fds`]; returns false if one has happened
-    /// already.
+    /// Prepares a sleep until an event of [`Connection::poll_fds`]. Returns false if such an event has
+    /// happened already.
     pub fn arm(&self, input: PollFlags) -> bool {
         self.stream.arm(self.awaited(input))
     }

@@ -17,7 +17,7 @@ const WINDOW_BYTES: f64 = 2.0 * 1024.0 * 1024.0;
 /// Rate that the connections between two ranks should reach, in bytes per second: 2.5 Gbit/s.
 const RATE_BYTES_PER_S: f64 = 2.5e9 / 8.0;
 
-/// The shortest heartbeat timeout: a shorter silence is no evidence about a peer.
+/// The shortest heartbeat timeout: a shorter silence does not show that a peer is lost.
 const HEARTBEAT_TIMEOUT_MIN: Duration = Duration::from_millis(50);
 
 /// The traffic that is encrypted after the handshake. Between two ranks the stricter choice is used.

@@ -59,8 +59,8 @@ impl Peer {
         self
     }
 
-    /// Reserves half of several connections for bulk from now on: bytes in a socket can only be
-    /// overtaken on another connection.
+    /// If there are several data connections, reserves half of them for bulk from now on. Bytes that are
+    /// already in a socket can be overtaken only on another connection.
     pub fn part(&mut self) {
         if self.data.len() > 1 {
             self.bulk = self.data.len() / 2;
@@ -92,8 +92,8 @@ impl Peer {
         push_where_least(&mut self.data[..self.bulk], header);
     }
 
-    /// Queues a bulk frame on the connection for bulk with the shortest queue, if there are such
-    /// connections.
+    /// Queues a bulk frame on the connection with the shortest queue: among the connections that are for
+    /// bulk alone, or among all data connections if none is reserved for bulk.
     pub fn send_bulk(&mut self, header: Header) {
         let first = if self.bulk < self.data.len() { self.bulk } else { 0 };
         push_where_least(&mut self.data[first..], header);
@@ -128,8 +128,8 @@ impl Peer {
         Ok(bytes)
     }
 
-    /// Queues a heartbeat if it is due, writes the control connection, and returns the number of
-    /// bytes that left.
+    /// Queues a heartbeat if it is due, and writes to the control connection. Returns the number of bytes
+    /// that left.
     ///
     /// # Errors
     /// If the peer is gone.

@@ -353,7 +353,7 @@ pub struct Hello {
     pub channel: u16,
     /// Number of data connections that the rank makes.
     pub connections: u16,
-    /// Whether the rank is willing to use shared memory in the place of this connection.
+    /// Whether the rank is willing to use shared memory instead of this connection.
     pub shares_memory: bool,
 }
 
@@ -377,7 +377,7 @@ impl Hello {
     /// Reads a hello.
     ///
     /// # Errors
-    /// If this is no hello, or its numbers are impossible.
+    /// If the bytes are not a hello, or its numbers are impossible.
     pub fn parse(bytes: &[u8]) -> Result<Hello, Error> {
         let invalid = || Error::new(Kind::Corrupt, "sent something other than a hello");
         let bytes: &[u8; HELLO_BYTES] = bytes.try_into().map_err(|_| invalid())?;
@@ -414,7 +414,7 @@ pub fn verdict_to_bytes(verdict: &Result<(), Error>) -> Vec<u8> {
 /// Returns the offer of memory in the answer to `hello`, which may be empty.
 ///
 /// # Errors
-/// The error of the refusal, or [`Kind::Corrupt`] if this is no answer.
+/// The error of the refusal, or [`Kind::Corrupt`] if the bytes are not an answer.
 pub fn parse_verdict<'a>(bytes: &'a [u8], hello: &Hello) -> Result<&'a [u8], Error> {
     match bytes.split_first() {
         Some((0, offer)) if offer.is_empty() || hello.shares_memory => Ok(offer),

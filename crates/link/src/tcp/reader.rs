@@ -53,7 +53,7 @@ pub struct Reader {
     /// Number of frames that were delivered.
     pub frames: u64,
     large: bool,
-    /// Whether the port has no place yet.
+    /// Whether the port has no buffer for the next payload yet.
     pub paused: bool,
     /// Whether the peer has closed its side.
     pub ended: bool,
@@ -112,8 +112,8 @@ impl Reader {
     /// delivers them.
     ///
     /// # Errors
-    /// [`Kind::Io`] if the connection is broken, [`Kind::Corrupt`] if the bytes are no frames, or the
-    /// error of the port.
+    /// [`Kind::Io`] if the connection is broken, [`Kind::Corrupt`] if the bytes are not valid frames, or
+    /// the error of the port.
     pub fn read(
         &mut self,
         stream: &mut dyn Read,
@@ -325,7 +325,7 @@ fn check_place(header: &Header, place: &[u8]) -> Result<(), Error> {
 /// connection in pieces of at most `piece_bytes`. Ends early if the port returns [`Place::Defer`].
 ///
 /// # Errors
-/// If the bytes are no frames, or the port returns an error.
+/// If the bytes are not valid frames, or the port returns an error.
 pub fn replay(
     bytes: &[u8],
     piece_bytes: usize,

@@ -42,8 +42,8 @@ impl Transport {
         matches!(self, Transport::Memory(stream) if stream.has_room())
     }
 
-    /// Prepares a sleep that these events end; returns false if one has happened already, so that this
-    /// side must not sleep.
+    /// Prepares a sleep that these events end. Returns false if one of these events has happened already;
+    /// this side must then not sleep.
     pub fn arm(&self, events: PollFlags) -> bool {
         match self {
             Transport::Socket(_) => true,

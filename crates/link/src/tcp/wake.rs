@@ -59,8 +59,8 @@ impl Wake {
         self.waker.0.pending.swap(false, Ordering::AcqRel)
     }
 
-    /// Empties the socket. If a byte comes only after its wake was taken, the next poll ends
-    /// without a wake.
+    /// Empties the socket. If the byte of a wake arrives only after that wake was taken, the next poll
+    /// ends although there is no wake.
     pub fn drain(&self) {
         let _ = (&self.polled).read(&mut [0; 64]);
     }

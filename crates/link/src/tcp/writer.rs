@@ -88,8 +88,8 @@ impl Writer {
         self.queue.push_back(frame);
     }
 
-    /// Returns the number of bytes that have not left. Those that are not sealed yet count with the
-    /// largest seals that they would need now.
+    /// Returns the number of bytes that have not left. Bytes that are not sealed yet are counted together
+    /// with the seals that they may need.
     pub fn pending_bytes(&self) -> usize {
         let Some(sealed) = &self.sealed else { return self.queued_bytes };
         let records =

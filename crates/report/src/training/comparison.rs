@@ -33,7 +33,7 @@ pub struct Record {
 /// Reads trainings, a line of JSON each.
 ///
 /// # Errors
-/// If a line is no record of a training. The error has the number of the line, from 1 on.
+/// If a line is not the record of a training. The error has the number of the line, from 1 on.
 pub fn read(text: &str) -> Result<Vec<Report>, (usize, serde_json::Error)> {
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     lines.map(|(index, line)| one(line).map_err(|error| (index + 1, error))).collect()

@@ -41,7 +41,7 @@ pub struct GraphTraining {
     pub test_accuracy: Option<f64>,
 }
 
-/// Returns the page of a training; the report has everything except runs.
+/// Returns the page of a training. `report` contains everything about it except runs.
 pub fn graph_page(report: &Report, training: &GraphTraining) -> String {
     let sections = [
         headline(report, training),

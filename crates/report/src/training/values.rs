@@ -208,13 +208,13 @@ pub struct Point {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Split {
-    /// From the beginning of one step to that of the next.
+    /// Time from the beginning of one step to the beginning of the next.
     pub step_s: f64,
     /// Forward, backward and the optimiser, at the speed that they had during the exchange.
     pub compute_s: f64,
     /// Encoding, in the communication thread.
     pub encode_s: f64,
-    /// Time in which bytes are on their way and none of them are being computed.
+    /// Time in which bytes are on their way and none of them are being encoded, decoded or merged.
     pub wire_s: f64,
     /// Decoding and merging, in the communication thread.
     pub decode_s: f64,
@@ -305,7 +305,7 @@ impl Run {
         self.raw_bytes / self.sent_bytes
     }
 
-    /// Returns the step's time divided by that of the computation alone.
+    /// Returns the step's time divided by the time of the computation alone.
     pub fn over_compute(&self) -> f64 {
         self.time.step_s / self.floors.compute_s
     }

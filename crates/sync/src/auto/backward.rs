@@ -1,10 +1,10 @@
 //! The times at which the backward pass has each bucket ready, undisturbed by the exchange.
 //!
 //! If ranks have few cores, every byte that is exchanged delays the backward pass, because the operating
-//! system moves it on the same cores. A plan that sends more would seem to hide more, since the backward
-//! pass that it hides behind grows with it, and would be kept for that. Planning therefore uses the earliest
-//! recent times, whichever plan was in force. They rise slowly, so that a backward pass that really takes
-//! longer is believed in the end.
+//! system moves it on the same cores. Under a plan that sends more, the backward pass takes longer and
+//! hides more of the exchange, so this plan would wrongly seem better. Planning therefore uses the
+//! earliest recent times, whichever plan was in force. These times rise slowly, so that planning follows
+//! in the end if the backward pass really takes longer.
 //!
 //! Law: times that repeat are returned as they are; one longer step changes next to nothing.
 

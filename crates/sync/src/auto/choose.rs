@@ -1,13 +1,13 @@
 //! The choice of a plan.
 //!
 //! The iteration is simulated ([`crate::auto::timeline`]), and every bucket gets the candidate with which
-//! it is shortest. Up to one percent more time is then spent on smaller errors, always where a second
-//! saves most (Fox, "Discrete optimization via marginal analysis", 1966). In the end a second saves about
-//! as much in all buckets that compete for it, as under one Lagrange multiplier: reverse water-filling
-//! (Cover and Thomas, "Elements of information theory", 10.3.3). Buckets early in the backward pass have
-//! time that later ones cannot use. So a faster link means less error, not an idle wire. A plan that is
-//! not at least two percent faster than raw is dropped for raw, so a lossy codec is used only where it is
-//! seen to help.
+//! it is shortest. Up to one percent more time is then spent on smaller errors, always in the bucket
+//! where a second reduces the error most (Fox, "Discrete optimization via marginal analysis", 1966). In
+//! the end a second reduces the error about equally in all buckets that compete for time, as under one
+//! Lagrange multiplier: reverse water-filling (Cover and Thomas, "Elements of information theory",
+//! 10.3.3). Buckets early in the backward pass have time that later ones cannot use. So a faster link
+//! means less error, not an idle wire. A plan that is not at least two percent faster than raw is dropped
+//! for raw, so a lossy codec is used only where it is seen to help.
 
 use std::collections::HashSet;
 
@@ -61,8 +61,8 @@ pub(crate) fn fixed(measured: &Measured, candidates: &[Vec<Candidate>]) -> Vec<P
     [Some(first), short, exact].into_iter().flatten().collect()
 }
 
-/// Returns `plan` with its prices under what is measured now; an assignment that is no candidate counts
-/// as raw.
+/// Returns `plan` with its prices under what is measured now; an assignment that is not a candidate
+/// counts as raw.
 pub(crate) fn priced(measured: &Measured, candidates: &[Vec<Candidate>], plan: &Plan) -> Plan {
     let find = |(of_bucket, assignment): (&Vec<Candidate>, &Assignment)| {
         let same = of_bucket.iter().position(|candidate| candidate.assignment == *assignment);

@@ -48,12 +48,12 @@ pub struct Decision {
     pub elements: usize,
     /// The time from the beginning of the step until the bucket is ready, in seconds.
     pub ready_s: f64,
-    /// The assignment of the plan.
+    /// The assignment that the plan gives to the bucket.
     pub chosen: Option<Assignment>,
-    /// The reason, in a few words.
+    /// The reason for this assignment, in a few words.
     pub because: String,
-    /// Candidates of every codec and algorithm with the best number of partitions, the chosen one among
-    /// them.
+    /// The candidates for the bucket: for every codec and algorithm, the one with the best number of
+    /// partitions. The chosen candidate is among them.
     pub alternatives: Vec<Alternative>,
 }
 
@@ -63,14 +63,15 @@ pub struct Alternative {
     /// The codec, the algorithm and the partitions.
     #[serde(flatten)]
     pub assignment: Assignment,
-    /// The weighted error of one encoding, a third of it for a gather. It is measured on the gradients;
-    /// until then, it is an upper bound.
+    /// The weighted error of one encoding; for a gather, a third of it. Until it has been measured on the
+    /// gradients, this is an upper bound.
     pub error: f64,
     /// The time from ready to done if no other bucket uses the network, in seconds.
     pub alone_s: f64,
     /// The time from ready to done if the bucket also waits for the buckets before it, in seconds.
     pub exchange_s: f64,
-    /// The time of an iteration in which this bucket alone travels by this candidate, in seconds.
+    /// The time of an iteration in which this bucket travels by this candidate and all others as planned,
+    /// in seconds.
     pub iteration_s: f64,
     /// The reason why the candidate was taken or not.
     pub verdict: Verdict,
@@ -86,9 +87,9 @@ pub enum Verdict {
     OverBudget,
     /// With it, the iteration would take longer.
     Slower,
-    /// Its error is larger than the time that it saves is worth.
+    /// It saves too little time for its larger error.
     LosesMore,
-    /// It has neither a shorter iteration nor a smaller error.
+    /// It makes neither the iteration shorter nor the error smaller.
     NoBetter,
 }
 

@@ -23,7 +23,7 @@ pub struct Assignment {
     pub partitions: usize,
 }
 
-/// The assignments of all buckets, and the times that are expected of them.
+/// The assignments of all buckets, and their expected times.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// One assignment per bucket.
@@ -105,7 +105,8 @@ impl Plan {
         self.prices.iter().map(|price| price.wire_s).sum()
     }
 
-    /// Returns the hash of what all ranks must agree on: how buckets travel, not how long it should take.
+    /// Returns the hash of what all ranks must agree on: the way in which buckets travel, without
+    /// predicted times.
     pub fn hash(&self) -> u32 {
         let text = serde_json::to_string(&self.assignments).expect("strings and numbers");
         thinwire_wire::checksum(text.as_bytes())

@@ -4,11 +4,11 @@
 //! Rank 0 decides which plans are tried, and sends them to all.
 //!
 //! A first trial begins after more than [`FIRST_STEP`] steps, when backward and the codec errors of
-//! gradients are known. Its plans are the proposal of the cost model, the plan in force, everything
-//! raw, and the best fixed codecs. Another such trial follows when the link has become [`FAR`] times as
-//! fast or slow. Otherwise a prediction alone does not change a plan that keeps to the error budget: a
-//! new proposal is first tried against the plan in force, as soon as [`Allowance`] permits. While the
-//! error budget of a young training grows, that is at once.
+//! gradients are known. Its plans are the proposal of the cost model, the plan in force, everything raw,
+//! and the best fixed codecs. Another such trial follows when the link has become [`FAR`] times as fast
+//! or slow. Otherwise a prediction alone does not change a plan that keeps to the error budget: a new
+//! proposal is first tried against the plan in force, as soon as [`Allowance`] permits. While the error
+//! budget grows, at the beginning of a training, this trial begins at once.
 
 use serde::{Deserialize, Serialize};
 

@@ -56,7 +56,7 @@ impl fmt::Display for Feedback {
     }
 }
 
-/// A name that is no feedback.
+/// A name that no kind of error feedback has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown feedback '{0}', expected classic, ef21, average:BETA with a BETA from 0 to below 1, or \

@@ -1,7 +1,7 @@
 //! A state as a safetensors file, with plan, rank and world in the metadata.
 //!
-//! Law: a saved state is loaded bit for bit. Any bytes that are no state are refused, and a file is
-//! the old one or the new one, never a part.
+//! Law: a saved state is loaded bit for bit. Bytes that are not a state are refused, and a file is the
+//! old one or the new one, never a part.
 
 use std::collections::HashMap;
 use std::fs;
@@ -45,8 +45,7 @@ impl State {
     /// [`crate::reshard`].
     ///
     /// # Errors
-    /// If the file cannot be read, is no state, or belongs to another rank or another number of
-    /// ranks.
+    /// If the file cannot be read, is not a state, or belongs to another rank or another number of ranks.
     pub fn load(path: &Path, world: World) -> Result<State, Error> {
         let refused = |why: String| Error::Invalid(format!("{}: {why}", path.display()));
         let unread = |error: io::Error| refused(error.to_string());

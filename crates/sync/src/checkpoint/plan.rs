@@ -78,8 +78,8 @@ pub(super) struct Kept {
 }
 
 impl State {
-    /// Refuses a state of a training with another codec, feedback or momentum correction, since its
-    /// tensors have another meaning. The codecs from which `auto` chooses may differ.
+    /// Refuses a state of a training with another codec, feedback or momentum correction, since the
+    /// tensors of such a state have another meaning. The codecs from which `auto` chooses may differ.
     ///
     /// # Errors
     /// If the state is of such a training, or its plan cannot be read.

@@ -40,7 +40,7 @@ const SCATTER_S: f64 = 1e-3;
 pub struct Unequal {
     /// Latency of pairs that are not slow, in seconds: the time from a bit's departure to its arrival.
     pub latency_s: f64,
-    /// The rate at which every rank can send to some other, in bytes per second.
+    /// The rate at which every rank can send to at least one other rank, in bytes per second.
     pub bytes_per_s: f64,
     /// The slow pairs: those with lower bandwidth or higher latency.
     pub slow: Vec<Pair>,

@@ -68,8 +68,8 @@ impl Progress {
 }
 
 impl Averager {
-    /// Starts rounds among the ranks of a channel, all of which must have the same parameters now; a
-    /// collective call. `options` are those of the exchange. A channel can have only one averager.
+    /// Starts rounds among the ranks of a channel; a collective call. All ranks must have the same
+    /// parameters now. `options` are the options of the exchange. A channel can have only one averager.
     ///
     /// # Errors
     /// If the mode has no rounds or invalid settings, there are more fragments than rows of parameters,

@@ -68,8 +68,8 @@ impl Delayed {
         if self.underway == turns { self.end() } else { Ok(None) }
     }
 
-    /// Sets the part of the global batch that this rank computes, from the next step on, if parts are
-    /// unequal.
+    /// Sets the part of the global batch that this rank computes, from the next step on; `None` if all
+    /// parts are equal.
     ///
     /// # Errors
     /// As [`Synchronizer::set_share`].

@@ -61,8 +61,8 @@ pub struct DiLoCo {
     pub fragments: u32,
     /// Steps from the beginning of a round to its end, at most `every`.
     pub delay: u64,
-    /// The weight of a rank's own parameters in those with which it continues after a round; the common
-    /// parameters have the rest. From 0 to below 1.
+    /// Weight of a rank's own parameters, from 0 to below 1, in the weighted mean of its own and the
+    /// common parameters with which it continues after a round.
     pub alpha: f32,
     /// The outer optimiser.
     pub outer: Optimizer,
@@ -92,7 +92,7 @@ impl Mode {
     /// Reads a mode that has rounds.
     ///
     /// # Errors
-    /// If the text is no such mode.
+    /// If the text is not such a mode.
     pub fn of_rounds(text: &str) -> Result<Mode, InvalidMode> {
         let mode = Mode::parse(text, WITH_ROUNDS)?;
         match mode.timetable() {
@@ -163,7 +163,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// A text that is no mode.
+/// A text that is not a mode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidMode(String);

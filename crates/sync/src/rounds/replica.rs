@@ -24,9 +24,9 @@ impl Replica for Vec<Vec<f32>> {
 /// The rounds that began and ended after a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RoundRecord {
-    /// Rounds that began; in mode `pair`, those in which this rank has asked its partner.
+    /// Rounds that began; in mode `pair`, the rounds in which this rank has asked its partner.
     pub begun: u32,
-    /// Rounds that ended; in mode `pair`, also those in which this rank was asked.
+    /// Rounds that ended; in mode `pair`, also the rounds in which this rank was asked.
     pub ended: u32,
     /// Rounds that ended without changing anything, since some rank had a number that is not finite.
     pub skipped: u32,

@@ -59,7 +59,7 @@ impl Synchronizer {
     /// Replaces `values` of all ranks by those of rank 0.
     ///
     /// # Errors
-    /// If a peer is lost or has another length.
+    /// If a peer is lost or gives another number of values.
     pub fn broadcast(&self, values: &mut [f32]) -> Result<(), Error> {
         let mut copy = values.to_vec();
         let call = move |group: &mut Group| broadcast(group, &mut copy, Rank(0)).map(|()| copy);
@@ -70,12 +70,12 @@ impl Synchronizer {
     /// Returns the values of all ranks, in rank order.
     ///
     /// # Errors
-    /// If a peer is lost or has another length.
+    /// If a peer is lost or gives another number of values.
     pub fn gather(&self, mine: &[f32]) -> Result<Vec<f32>, Error> {
         self.worker.channel.gather(mine)
     }
 
-    /// Returns the bytes of all ranks, in rank order, of any lengths.
+    /// Returns the bytes of all ranks, in rank order; lengths may differ.
     ///
     /// # Errors
     /// If a peer is lost.

@@ -48,7 +48,7 @@ impl Synchronizer {
     /// over the parameters of that other rank and its [shared part](State::shared), which counts the step.
     ///
     /// # Errors
-    /// If what peers sent is no encoding.
+    /// If peers sent invalid encodings.
     pub fn keep_lost(&mut self) -> Result<(), Error> {
         let arrived = self.buckets.iter().all(BucketState::has_arrived);
         if self.underway > 0 || !arrived || !self.absence.is_settled() {
@@ -71,7 +71,7 @@ impl Synchronizer {
     /// over all ranks stays the same.
     ///
     /// # Errors
-    /// If the bytes are not what [`Synchronizer::owed`] gives, or are of another model.
+    /// If the bytes do not come from [`Synchronizer::owed`], or belong to another model.
     pub fn take_on(&mut self, owed: &[u8]) -> Result<(), Error> {
         let theirs = State::from_bytes(owed, World::alone()).map_err(Error::Invalid)?;
         let mut state = self.state();
@@ -124,10 +124,10 @@ impl Synchronizer {
     }
 
     /// Takes back everything that is on its way, over a link that has failed or is no longer wanted, as
-    /// if the step had been skipped: the state is that from before the step.
+    /// if the step had been skipped: the state is the one from before the step.
     ///
     /// # Errors
-    /// If what peers sent is no encoding.
+    /// If peers sent invalid encodings.
     pub fn reclaim(&mut self) -> Result<(), Error> {
         if self.underway > 0 || self.absence.is_underway() {
             // Between steps others may still wait for a message, and are left in good order.

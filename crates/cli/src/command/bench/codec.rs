@@ -25,7 +25,7 @@ pub struct How {
     /// Size of the buffer; a bare number counts MiB
     #[arg(long, default_value = "64MiB", value_name = "BYTES", value_parser = buffer)]
     size: usize,
-    /// Measurements of each, whose median is shown
+    /// Measurements of each; shows their median
     #[arg(long, default_value_t = 9, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// One JSON object per line

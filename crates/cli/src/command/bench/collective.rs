@@ -45,7 +45,7 @@ pub struct Args {
     /// for units of UNIT ranks.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     algorithms: Vec<Requested>,
-    /// Codec of the values, one without error feedback
+    /// Codec that needs no error feedback
     #[arg(long, default_value = "none")]
     codec: Choice,
     /// Also reduce ten thousand tensors of 8 elements

@@ -21,7 +21,8 @@ use crate::units;
 pub struct Flags {
     /// Checkpoint to continue from, or its folder
     ///
-    /// Training continues up to --passes. Of a folder, or of s3://BUCKET/PREFIX, the newest checkpoint is used.
+    /// Training continues up to --passes. In a folder, or at s3://BUCKET/PREFIX, the newest checkpoint is
+    /// used.
     #[arg(long, value_name = "CHECKPOINT", value_parser = checkpoint_folder::<PathBuf>())]
     resume: Option<PathBuf>,
     /// Folder for a checkpoint after every pass

@@ -52,7 +52,8 @@ pub struct Args {
     one_based: bool,
     /// Neighbours in an .npz file: in (CSC) or out (CSR)
     ///
-    /// Needed if the file has no format: the neighbours of a vertex that indptr and indices list.
+    /// Needed if the file has no format. With in, indptr and indices list the in-neighbours of each
+    /// vertex; with out, its out-neighbours.
     #[arg(long, value_name = "in|out", hide_possible_values = true)]
     orientation: Option<Orientation>,
     /// Leave out the weights of edges

@@ -22,7 +22,7 @@ pub struct Args {
     verify: bool,
     /// Show the id of every vertex
     ///
-    /// As kept by `thinwire graph import --relabel`.
+    /// These are the ids that `thinwire graph import --relabel` keeps in the file.
     #[arg(long, conflicts_with = "verify")]
     ids: bool,
     /// One JSON object; with --ids, one per vertex

@@ -30,8 +30,9 @@ const AHEAD: u32 = 32;
 pub struct Args {
     /// Fan-outs of the hops, to predict bytes
     ///
-    /// The seeds' fan-out comes first; -1 takes all neighbours. The command predicts the bytes of features that
-    /// ranks send if each has a copy of its whole closure, and if it requests remote rows, and chooses one way.
+    /// The seeds' fan-out comes first; -1 takes all neighbours. The command predicts the bytes of
+    /// features that ranks send in two cases: each rank has a copy of its whole closure, or it requests
+    /// remote rows. It chooses one of the two.
     #[arg(
         long,
         value_name = "N,N",
@@ -44,7 +45,7 @@ pub struct Args {
     /// Seeds of a step, all ranks together [default: 1024 per rank]
     #[arg(long, value_name = "N", requires = "fan_outs", value_parser = clap::value_parser!(u32).range(1..))]
     batch: Option<u32>,
-    /// Passes among which the bytes of copies are divided
+    /// Passes over which the bytes of copies are spread
     #[arg(long, value_name = "N", default_value_t = 5, requires = "fan_outs", value_parser = clap::value_parser!(u64).range(1..10_000))]
     passes: u64,
     /// Bytes of a rank's cache of remote rows [default: none]

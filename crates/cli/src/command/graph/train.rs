@@ -54,7 +54,7 @@ pub struct Args {
     file: PathBuf,
     /// Layers: sage, gcn or gat
     ///
-    /// sage is GraphSAGE with the mean.
+    /// sage is GraphSAGE with the mean of the in-neighbours.
     #[arg(long, value_name = "MODEL", default_value = "sage", value_parser = parse_model)]
     model: Model,
     /// Features if the file has none: learned:WIDTH

@@ -12,8 +12,8 @@ use crate::codings::{self, Activations, fraction, one_of};
 pub struct Choices {
     /// Precision of numbers in training: single or mixed
     ///
-    /// `thinwire train` uses single. mixed is half precision with an exact copy of the parameters, and is for
-    /// other programs. Both are with Adam.
+    /// `thinwire train` uses single. mixed is half precision with an exact copy of the parameters, and is
+    /// for other programs. Both assume the optimiser Adam.
     #[arg(long, value_name = "NUMBERS", default_value = "single", hide_possible_values = true, value_parser = one_of(PRECISION))]
     precision: Numbers,
     /// The part of a device's memory that stays free
@@ -21,7 +21,7 @@ pub struct Choices {
     reserve: f64,
     /// Axis that nodes put on a dimension of the mesh
     ///
-    /// Such as 'block.*.mlp.up: n=tensor'; may be repeated.
+    /// For example 'block.*.mlp.up: n=tensor'; may be repeated.
     #[arg(long, value_name = "NODES: AXIS=DIMENSION")]
     pin: Vec<String>,
     /// Codecs that gradients may be encoded with

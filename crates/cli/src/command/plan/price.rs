@@ -37,8 +37,8 @@ pub struct Args {
     zero: Division,
     /// Axes that may be cut: free, data, grid or plain
     ///
-    /// All axes (free), only the batch (data), the batch on the first dimension of the mesh and any other axis on the
-    /// second (grid), or batch and features without sequences (plain).
+    /// free allows all axes. data allows only the batch. grid allows the batch on the first dimension of
+    /// the mesh, and any other axis on the second. plain allows batch and features, but not sequences.
     #[arg(long, value_name = "AXES", default_value = "free", hide_possible_values = true, value_parser = one_of(CUTS))]
     cuts: Rule,
     /// Order of micro-batches, such as gpipe

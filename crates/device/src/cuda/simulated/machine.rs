@@ -36,7 +36,8 @@ pub(super) enum Operation {
 #[derive(Debug, Default)]
 pub(super) struct Event {
     pub recorded: u64,
-    /// Records may be of several streams, which reach them in any order.
+    /// Records that no stream has reached yet. They may be on several streams, which reach them in any
+    /// order.
     pub pending: BTreeSet<u64>,
     pub at: Option<Instant>,
 }

@@ -45,12 +45,13 @@ struct Handle {
     number: Number,
 }
 
-/// Returns a new device, whose delays are drawn from `seed`.
+/// Starts a simulated device whose delays are drawn from `seed`. Returns the number of the device.
 pub fn device(seed: u64) -> DeviceNumber {
     Machine::start(seed) as DeviceNumber
 }
 
-/// Returns a new device that is in use, whose delays are drawn from `seed`.
+/// Starts a simulated device whose delays are drawn from `seed`, and opens it. Returns the open device
+/// and its number.
 ///
 /// # Errors
 /// If the driver returns an error.
@@ -61,7 +62,7 @@ pub fn cuda(seed: u64) -> Result<(Cuda, DeviceNumber), Fault> {
     cuda.map(|cuda| (cuda, number))
 }
 
-/// Returns a region's memory as memory of a framework.
+/// Returns a region as if its memory belonged to a framework.
 pub fn foreign(cuda: &Cuda, region: Region) -> Region {
     let (address, elements) = (cuda.address(&region), region.len());
     // SAFETY: the region has so many f32, and is kept.

@@ -1,9 +1,9 @@
 //! The part of a planner that a state contains: its measurements and the progress of its trials.
 //!
-//! Everything in it is equal on all ranks, so ranks that load it make equal decisions. Times of steps that
-//! ranks have not reported to each other yet differ between ranks; the state contains only their number, and
-//! the first report after loading repeats the last step as often, so that plans take turns in the same steps
-//! as without the stop.
+//! Everything in it is equal on all ranks, so ranks that load it make equal decisions. Times of steps
+//! that ranks have not reported to each other yet differ between ranks, so the state contains only the
+//! number of these steps. The first report after loading repeats the last step this many times; plans
+//! then take turns in the same steps as without the stop.
 //!
 //! Law: a planner that was loaded decides as the saved one does, from the same times.
 

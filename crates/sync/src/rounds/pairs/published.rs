@@ -25,9 +25,9 @@ pub(super) enum Side {
 /// Exchanges that have ended since the rank last took up their movement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ended {
-    /// Their number.
+    /// Number of these exchanges.
     pub exchanges: u32,
-    /// Exchanges among them that moved nothing, since one of both ranks had a number that is not
+    /// Number of these exchanges that moved nothing, because one of the two ranks had a value that is not
     /// finite.
     pub skipped: u32,
 }
