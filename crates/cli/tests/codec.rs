@@ -119,7 +119,7 @@ fn a_text_with_blocks_is_printed_for_a_device_and_checked_there() {
         "no kernels, runs on the host: a codec without a line 'block' works on whole tensors\n";
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(1), why));
     let ended = folder.run(&["codec", "emit", "--cuda", "int8"]);
-    assert!(ended.error().starts_with("error: int8 is built in"), "{}", ended.stderr);
+    assert!(ended.error().starts_with("error: codec int8 is built in"), "{}", ended.stderr);
 }
 
 #[test]

@@ -380,7 +380,7 @@ fn other_tokens_worlds_and_ports_are_refused() {
         "{}",
         ended.error()
     );
-    assert!(ended.hint().contains("rank 0 is running"));
+    assert!(ended.hint().contains("rank 0 runs"));
 
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

@@ -384,7 +384,7 @@ fn a_resumed_training_is_the_uninterrupted_one() {
         ),
         (
             &["--passes", "9", "--resume", "kept", "--hidden", "8"],
-            "is of another training: the model sage of 64 hidden outputs, 4 heads, here sage of 8",
+            "is of another training: the model is sage of 64 hidden outputs, 4 heads, here sage of 8",
         ),
         (
             &["--passes", "9", "--resume", "kept", "--ranks", "1"],
