@@ -130,7 +130,11 @@ fn a_plan_file_is_read_back_and_fits_its_model_alone() {
             "a way is for block 'tail', but the model has no such block",
         ),
         ("\nblocks = [", "\nblocks = [\"head\", ", "block 'head' appears twice in ways"),
-        ("[way.nodes]\n", "[way.nodes]\nodd = \"-\"\n", "a way cuts node 'odd', but block 'embedding'"),
+        (
+            "[way.nodes]\n",
+            "[way.nodes]\nodd = \"-\"\n",
+            "a way cuts node 'odd', but block 'embedding'",
+        ),
         ("[[way]]", "[[codec]]\nname = \"int8\"\nparameters = []\n[[way]]", "encodes 0 parameters"),
     ] {
         let error = refused(from, to);

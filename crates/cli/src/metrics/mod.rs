@@ -188,7 +188,11 @@ mod tests {
         for (text, offset, expected) in [
             ("nowhere", 0, "THINWIRE_METRICS is 'nowhere', which is not an address: "),
             (&format!("127.0.0.1:{}", port - 1), 1, "cannot show metrics at 127.0.0.1:"),
-            ("127.0.0.1:65535", 1, "metrics at 127.0.0.1:65535: the port of this process, 1 higher,"),
+            (
+                "127.0.0.1:65535",
+                1,
+                "metrics at 127.0.0.1:65535: the port of this process, 1 higher,",
+            ),
         ] {
             let error = export(text, offset).unwrap_err();
             assert!(error.starts_with(expected) && !error.contains('\n'), "{error}");
