@@ -1,7 +1,7 @@
 """CUDA devices on which the core encodes gradients, for all frameworks.
 
 A framework names a device by its number among the devices that this process sees. If the core
-cannot use a device, it logs a warning of one line, and gradients are copied to host memory.
+cannot use a device, it warns in one line, and gradients are copied to host memory.
 """
 
 from __future__ import annotations

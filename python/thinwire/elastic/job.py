@@ -194,11 +194,11 @@ class Job(abc.ABC):
             source.seek(position)
 
     def _add_source(self, source: Source) -> None:
-        """Adds data, from the job's current position in them.
+        """Adds a source of data, and continues at the job's current position in it.
 
         # Errors
 
-        InvalidError if they are not the job's.
+        InvalidError if the data differ from the job's.
         """
         number = len(self._sources)
         for theirs in self._streams[number : number + 1]:

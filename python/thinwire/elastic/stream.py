@@ -126,10 +126,10 @@ class Stream:
 
 @functools.lru_cache(maxsize=4)  # a pass, the next one, and those of a second stream
 def permutation(samples: int, seed: int, number: int) -> np.ndarray[Any, Any]:
-    """The order of one pass.
+    """Returns the order of one pass.
 
-    It sorts random words, since NumPy guarantees the words of a bit generator across versions, but
-    not the order that its shuffle makes from them.
+    It sorts random words. NumPy guarantees that a bit generator returns the same words in all
+    versions, but not that its shuffle makes the same order from them.
     """
     generator = np.random.Philox(key=np.array([seed % (1 << 64), number], np.uint64))
     return np.argsort(generator.random_raw(samples), kind="stable")
