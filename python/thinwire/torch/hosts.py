@@ -43,7 +43,7 @@ _newest = 0
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """The host of this rank. Ranks have the numbers of `connection`, which connects all ranks."""
+    """The host of this rank. Ranks are numbered as in `connection`, which connects all ranks."""
 
     connection: groups.Connection
     ranks: list[int]
@@ -97,7 +97,8 @@ class Host:
         look(self.group)
 
     def loss(self, error: RuntimeError) -> Exception:
-        """Returns the error of a failed collective of the host: the loss of a rank, if there is one."""
+        """Returns the error of a failed collective of the host: the loss of a rank, or else
+        `error`."""
         return loss(self.group, error)
 
 
@@ -107,7 +108,8 @@ def look(group: Group) -> None:
 
 
 def loss(group: Group, error: RuntimeError) -> Exception:
-    """Returns the error of a failed call of PyTorch on a host: the loss of a rank, if there is one."""
+    """Returns the error of a failed call of PyTorch on a host: the loss of a rank, or else
+    `error`."""
     # The call may fail before the connections show which rank is lost.
     deadline = time.monotonic() + LOSS_S
     while time.monotonic() < deadline:
@@ -120,7 +122,8 @@ def loss(group: Group, error: RuntimeError) -> Exception:
 
 
 def part_of(host: Host) -> torch.Tensor:
-    """Returns the place of a rank's part of the gradients, and the number of parts, for its state."""
+    """Returns, for a rank's state, the number of its part of the gradients and the number of
+    parts."""
     return torch.tensor([float(host.place), float(len(host.ranks))])
 
 
@@ -241,7 +244,8 @@ def name() -> str:
 
 
 def described(within: Any, process_group: dist.ProcessGroup) -> torch.Tensor:
-    """Returns the identity of this rank's host: a hash of its name, or the members of its group."""
+    """Returns the identity of this rank's host: a hash of the host's name, or the members of its
+    process group."""
     if within == HOST:
         return torch.frombuffer(
             bytearray(hashlib.sha256(name().encode()).digest()), dtype=torch.uint8
@@ -258,7 +262,7 @@ def described(within: Any, process_group: dist.ProcessGroup) -> torch.Tensor:
 
 
 def by_name(rows: torch.Tensor) -> list[list[int]]:
-    """Returns for each rank the ranks with the same row."""
+    """Returns for each rank the ranks that have sent the same row."""
     names = [bytes(row.tolist()) for row in rows]
     return [[rank for rank, theirs in enumerate(names) if theirs == mine] for mine in names]
 
@@ -295,5 +299,5 @@ def check_partition(hosts: Sequence[Sequence[int]]) -> None:
 
 
 def listed(ranks: Sequence[int]) -> str:
-    """Lists ranks in a message, the first eight of them."""
+    """Lists ranks in a message, at most the first eight."""
     return ", ".join(map(str, ranks[:8])) + " …" * (len(ranks) > 8)
