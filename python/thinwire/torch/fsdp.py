@@ -192,8 +192,8 @@ def check_unit(name: str, unit: Any) -> None:
 
 
 def check_codec(codec: Any, seed: int) -> str:
-    """Checks the codecs before this rank connects to others, and returns them. Refuses codecs that
-    need more than FSDP provides."""
+    """Returns the codec. Refuses codecs that need more than FSDP provides, before this rank
+    connects to others."""
     arguments.text("codec", codec)
     text: str = codec
     for each in text.split(","):

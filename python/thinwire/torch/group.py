@@ -62,7 +62,8 @@ class Lost:
 def of(
     group: Any = None, timeout_s: Seconds | None = None, heartbeat_timeout_s: Seconds | None = None
 ) -> Connection:
-    """The group meant by `group`: a thinwire group, a process group of PyTorch, or None for its default.
+    """Returns the group meant by `group`: a Thinwire group, a process group of PyTorch, or None for
+    PyTorch's default process group.
 
     For a process group this is a collective call that makes a new group over the same ranks. The
     new group's timeout is `timeout_s`, by default TIMEOUT_S seconds.

@@ -224,7 +224,7 @@ class Hook:
         Hook.__init__(self, state["options"], {}, state["group"], *rest)
 
     def __repr__(self) -> str:
-        """The codec, and the state of the hook."""
+        """The codec, and the rank if the hook is connected."""
         group = self._connection and self._connection.group
         where = f"rank {group.rank} of {group.world}" if group else "not connected"
         return f"thinwire.torch.Hook(codec={self._options['codec']!r}, {where})"

@@ -262,7 +262,7 @@ def described(within: Any, process_group: dist.ProcessGroup) -> torch.Tensor:
 
 
 def by_name(rows: torch.Tensor) -> list[list[int]]:
-    """Returns for each rank the ranks that have sent the same row."""
+    """Returns for each rank the ranks whose rows equal its own."""
     names = [bytes(row.tolist()) for row in rows]
     return [[rank for rank, theirs in enumerate(names) if theirs == mine] for mine in names]
 
