@@ -97,8 +97,8 @@ class Host:
         look(self.group)
 
     def loss(self, error: RuntimeError) -> Exception:
-        """Returns the error of a failed collective of the host: the loss of a rank, or else
-        `error`."""
+        """Returns the error of a failed collective of the host: the loss of a rank, or else a
+        PeerError that quotes `error`."""
         return loss(self.group, error)
 
 
@@ -108,8 +108,8 @@ def look(group: Group) -> None:
 
 
 def loss(group: Group, error: RuntimeError) -> Exception:
-    """Returns the error of a failed call of PyTorch on a host: the loss of a rank, or else
-    `error`."""
+    """Returns the error of a failed call of PyTorch on a host: the loss of a rank, or else a
+    PeerError that quotes `error`."""
     # The call may fail before the connections show which rank is lost.
     deadline = time.monotonic() + LOSS_S
     while time.monotonic() < deadline:

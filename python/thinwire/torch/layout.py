@@ -222,7 +222,8 @@ def same_model(found: Collection[int], known: Collection[int]) -> None:
 
 
 def plain_names(names: Iterable[str], prefix: str = "") -> dict[str, str]:
-    """The names of a model's parameters without the parts that wrappers add, by their full names.
+    """Returns the names of a model's parameters, without the parts that wrappers add, by their full
+    names.
 
     torch.compile and activation checkpointing add a module to the path of a parameter. With plain
     names, a model that is not wrapped can load the state of a wrapped one, as with
