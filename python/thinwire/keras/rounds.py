@@ -32,7 +32,7 @@ class Rounds(InPlace, keras.callbacks.Callback):
     """Exchanges the parameters of ranks that each train their own copy of a model.
 
     model: a built model whose trainable variables are float32, float16 or bfloat16. All its weights
-        are set to rank 0's.
+    are set to rank 0's.
     mode: "local:STEPS", "diloco:STEPS,fragments=N,delay=STEPS,alpha=PART,lr=RATE", "sma:PULL" or
     "pair:STEPS"; codec: the codec for changes of parameters, by default "int8", and "none" for pairs.
     A collective call. Use a plain Keras optimizer, not a distributed one.
