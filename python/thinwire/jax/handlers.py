@@ -90,7 +90,7 @@ def marked(
     layer: Any,
     index: Any,
 ) -> Any:
-    """Returns a layer. When backward has computed the layer's gradients, it calls `started` for
+    """Returns a layer. After backward has computed the layer's gradients, it calls `started` for
     each of the layer's buckets."""
 
     def start(buckets: dict[int, list[int]], leaves: Sequence[jax.Array]) -> jax.Array:

@@ -40,8 +40,8 @@ LINGER_S = 2.0
 @dataclasses.dataclass(frozen=True)
 class Connection:
     """A group, with the objects that have the same lifetime: the rendezvous, on the rank that hosts
-    it, and the guard. When the process ends, the guard closes the group, or tells the other ranks
-    why this rank could not continue."""
+    it, and the guard. At the end of the process, the guard closes the group, or tells the other
+    ranks why this rank could not continue."""
 
     group: Group
     store: Store | None = None

@@ -170,8 +170,8 @@ def average(state: "Hook", bucket: dist.GradBucket) -> Future[torch.Tensor]:
 class Hook:
     """The state of the hook of one model. Created by `attach` or `hook`.
 
-    A copy, including a pickled one, has only the options. When it is first used, it connects over
-    the default process group.
+    A copy, including a pickled one, has only the options. At its first use, it connects over the
+    default process group.
     """
 
     def __init__(

@@ -51,8 +51,8 @@ class Hidden:
         self._expect_once()
 
     def forget(self) -> None:
-        """Records a step without a GradScaler. Which optimizers had the tables before no longer
-        matters."""
+        """Records a step without a GradScaler. From then on it no longer matters which optimizers
+        had the tables before."""
         self._sharer, self._is_scaled = None, False
 
     def _hide(self, other: torch.optim.Optimizer, closure: object = None) -> None:
