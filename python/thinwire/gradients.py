@@ -31,7 +31,8 @@ Array = numpy.ndarray[Any, Any]
 Kind = Literal["none", "dense", "sparse"]
 Target = tuple[int, int, int]
 KINDS: tuple[Kind, ...] = ("none", "sparse", "dense")
-"""Kinds of gradients. If ranks differ, all use the one of their kinds that comes last here."""
+"""Kinds of gradients. If ranks have different kinds of a gradient, all use the kind that comes last
+in this list."""
 DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 """The dtypes of gradients, by the names that all frameworks give them."""
 
@@ -47,7 +48,7 @@ class Gradient:
 
 
 LOOK_S = 0.2
-"""The time that a step waits before it looks for Ctrl-C, in seconds."""
+"""The time for which a step waits before it checks for Ctrl-C, in seconds."""
 _alive: weakref.WeakSet[Gradients] = weakref.WeakSet()
 
 
@@ -72,12 +73,13 @@ class Gradients:
         self.interrupted = False
         """Whether Ctrl-C has ended a step in a thread of the framework."""
         self._steps = 0
-        """The number of steps since `count` was asked for it."""
+        """The number of steps since the last call of `count`."""
         self.all: list[Gradient] = []
         self.dense: list[int] = []
         """Indices of the variables with dense gradients, in the core's order: the last ones first."""
         self.buckets: list[list[int]] = []
-        """Places in `dense` of the gradients of each bucket, in the order in which they become ready."""
+        """For each bucket, the indices of its gradients in `dense`, in the order in which they
+        become ready."""
         self._begun = False
         self._lock = threading.Lock()
         _alive.add(self)

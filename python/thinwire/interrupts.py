@@ -27,7 +27,8 @@ LOOK_S = 0.2
 """The time that Python has to raise KeyboardInterrupt itself, in seconds."""
 _watched: weakref.WeakSet[Group] = weakref.WeakSet()
 ended: weakref.WeakSet[Group] = weakref.WeakSet()
-"""Groups that Ctrl-C has ended; Keras passes over a KeyboardInterrupt where it converts logs."""
+"""Groups that Ctrl-C has ended. They are recorded because Keras ignores a KeyboardInterrupt while
+it converts logs."""
 _watcher: threading.Thread | None = None
 _read: socket.socket | None = None
 _write: socket.socket | None = None

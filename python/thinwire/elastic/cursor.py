@@ -20,7 +20,7 @@ class Cursor:
         """Starts at the beginning of the stream."""
         self.stream = stream
         self.turn = 0
-        """Number of seeks; a deal of an earlier turn is stale."""
+        """Number of seeks. A `Deal` that was requested before the last seek is stale."""
         self._committed = self._ahead = self._asked = Position()
 
     @property

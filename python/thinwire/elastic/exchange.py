@@ -40,11 +40,11 @@ class Exchange:
         self._epoch: Epoch | None = None
         self._sync: Synchronizer | None = None
         self.share = 1.0
-        """Part of the global batch that this rank computes."""
+        """Fraction of the global batch that this rank computes."""
         self.count = 0
-        """Exchanges that were completed; the same on all ranks."""
+        """Number of completed exchanges, which is the same on all ranks."""
         self.steps = ElasticSteps()
-        """The steps of this rank, and what follows each of them."""
+        """The steps of this rank, and the decision about what follows each of them."""
 
     @property
     def sync(self) -> Synchronizer:

@@ -25,14 +25,15 @@ from thinwire.elastic.stream import Position, Stream
 TELL_EVERY_S = 0.5
 """Interval at which a rank sends its figures to the coordinator."""
 STEP_ENDED = "%s; step %d ended %.2f s after the one before"
-"""A change of the members as rank 0 logs it: in words, its first step, and the seconds that it took."""
+"""Rank 0's log line about a change of the members: a description, the first step of the epoch, and
+the seconds that the change took."""
 OF_DATA = "data "
 """Prefix of the names of compared entries that belong to the data."""
 IDLE_EPOCHS_MAX = 3
 """Largest number of consecutive epochs of the same ranks without a step."""
 DIFFERENT = "hint: each rank must change its model, optimizer and followed objects in the same way"
 log = logging.getLogger("thinwire")
-"""Rank 0 logs every change of the members."""
+"""Logger in which rank 0 logs every change of the members."""
 
 
 class Source(Protocol):

@@ -150,7 +150,7 @@ class Exchange:
 
             self._host = OnHost(group, self.synchronizer, parts, self._options)
         self._marked: set[str] = set()
-        """Subtrees of which layers were marked."""
+        """Subtrees in which layers were marked."""
         self._steps = ending.follow(self, self._host or self.synchronizer)
 
     def __call__(self, gradients: Any) -> Any:

@@ -182,7 +182,8 @@ def lowered(context: Any, *values: Any, platform: str | None, meshed: bool, kept
 
 # The class in jax.extend.core, which takes longer to import than all of this.
 plain = type(jax.lax.add_p)("thinwire_gradients")
-"""Returns its arguments, and refuses what would exchange other gradients than those of one step."""
+"""Primitive that returns its arguments, and refuses transformations under which the exchange would
+not be made exactly once per step."""
 plain.multiple_results = True
 plain.def_impl(lambda *arrays, **_: list(arrays))
 plain.def_abstract_eval(lambda *shapes, **_: list(shapes))

@@ -29,8 +29,8 @@ OUTSIDE = {
         "accumulate in the step, by jax.lax.scan, then update",
     ),
 }
-"""Files of optax whose transformation calls another one in some steps only, each with its name and a
-hint."""
+"""Files of optax with a transformation that calls another transformation only in some steps, each
+with the transformation's name and a hint."""
 
 
 class Averaged(optax.GradientTransformationExtraArgs):

@@ -22,7 +22,7 @@ from thinwire.residuals import Tensors, arrays_of, tensors_of
 PLAN, WORLD = "plan", "world"
 MODE, PROGRESS = "mode", "progress"
 CORE, EXACT = "core.", "exact."
-"""Prefixes of names in a state of rounds: of the core's tensors, and of the parameters as f32."""
+"""Prefixes of names in a state of rounds: for the core's tensors, and for the parameters as f32."""
 NAME = re.compile(r"rank(\d+)\.(.+)", re.DOTALL)
 
 

@@ -16,7 +16,8 @@ from mindspore import ops
 import thinwire
 
 NonFinite = Literal["raise", "nan"]
-"""Whether such a step raises InvalidError on all ranks, before anything has changed, or gives NaN."""
+"""The effect of such a step: "raise" raises InvalidError on all ranks, before anything has changed;
+"nan" returns NaN."""
 
 
 def refuse(fault: str | None = None) -> None:

@@ -15,7 +15,7 @@ import thinwire
 
 DTYPES = {ms.float32: "f32", ms.float16: "f16", ms.bfloat16: "bf16"}
 BUCKET = 0
-"""MindSpore has no buckets: the core gets all gradients as one, and cuts it."""
+"""The bucket of all gradients. MindSpore has no buckets, so the core gets one, and divides it."""
 
 Description = tuple[str, list[int], str, int]
 

@@ -20,7 +20,8 @@ from thinwire.arguments import Seconds
 from thinwire.deprecated import renamed
 
 SHARDS_PER_SERVER = 8
-"""Enough shards for an even division over other numbers of servers."""
+"""Default number of shards per server. It allows an even division if the number of servers
+changes."""
 FORMATS = {"none": "f32"}
 """The core's names of formats that differ from those of codecs."""
 Gradient = tuple[int, np.ndarray[Any, Any], np.ndarray[Any, Any]]

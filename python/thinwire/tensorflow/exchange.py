@@ -85,7 +85,7 @@ class Exchange:
         self.sparse_as_dense = sparse_as_dense
         self.variables = tf.nest.map_structure(described, variables)
         self._read = tf.nest.flatten(variables)
-        """The variables themselves, until their values were compared."""
+        """The variables themselves; kept until ranks have compared their values."""
 
     @traced
     def __call__(self, gradients: Any) -> Any:

@@ -37,7 +37,7 @@ from thinwire.torch.state import Saved, Tensors
 
 Done = Callable[[BaseException | None, bool], None]
 ELEMENTWISE = ("residual", "shift", "mean", "momentum")
-"""Kinds of tensors of a state that have a number for each element of a parameter."""
+"""Kinds of tensors in a state that have one number for each element of a parameter."""
 
 
 class Averager:

@@ -40,7 +40,7 @@ from thinwire.torch.work import Work, done, seconds
 NAME = "thinwire"
 DEVICES = ["cpu", "cuda"]
 TIMEOUT_S_MIN, TIMEOUT_S_MAX = 0.1, 86_400.0
-"""What the core takes."""
+"""Limits on a timeout of the core, in seconds."""
 
 
 class Named(c10d.Backend):

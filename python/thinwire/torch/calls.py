@@ -18,7 +18,7 @@ from thinwire.torch.work import Callbacks, Queue, Together, Work, seconds
 
 Begin = Callable[..., None]
 Place = tuple[int, int]
-"""A rank and its world."""
+"""A rank and the number of ranks."""
 
 
 class Calls(c10d.ProcessGroup):

@@ -17,7 +17,8 @@ from thinwire.torch.reduction import Reduction
 
 Done = Callable[[BaseException | None], None]
 GATHERED_BYTES_MAX = 1 << 16
-"""Up to here an exact reduction gathers all values everywhere: one exchange instead of two."""
+"""Up to this number of bytes, an exact reduction gathers all values on all ranks: one exchange
+instead of two."""
 
 
 def size(tensor: torch.Tensor) -> int:

@@ -31,10 +31,11 @@ from thinwire.errors import InvalidTypeError
 from thinwire.torch.pauses import Pauses
 
 TIMEOUT_S = 1800.0
-"""How long ranks wait for each other unless told otherwise, in seconds: as long as PyTorch's do."""
+"""Default time for which ranks wait for each other, in seconds; the same as PyTorch's."""
 
 LINGER_S = 2.0
-"""Seconds that a failed rank 0 stays, since PyTorch's store may end with it: others read the reason."""
+"""Seconds for which a failed rank 0 remains, so that others can read the reason: PyTorch's store
+may end with it."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,7 +46,8 @@ from thinwire.torch.step import Step, completed
 
 Future = torch.futures.Future
 LOOK_S = 1.0
-"""The time that a step waits before it looks for ranks that wait for this one elsewhere, in seconds."""
+"""The time for which a step waits before it checks whether other ranks wait for this rank in
+another call, in seconds."""
 
 
 def hook(

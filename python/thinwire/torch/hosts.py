@@ -32,7 +32,8 @@ from thinwire.torch import group as groups
 
 HOST = "host"
 LOOK_S = 0.5
-"""The time that a rank waits for others of its host before it checks whether a rank is lost, in seconds."""
+"""The time for which a rank waits for others of its host before it checks whether a rank is lost,
+in seconds."""
 POLL_S = 2e-4
 """The time between two checks of a collective that is under way, in seconds."""
 LOSS_S = 5.0
@@ -49,9 +50,10 @@ class Host:
     ranks: list[int]
     """The ranks of this host. A rank's place among them is the number of its part."""
     peers: list[int]
-    """The ranks with this rank's place, one of each host."""
+    """The ranks with the same place on their hosts as this rank, one on each host."""
     process_group: dist.ProcessGroup
-    """The process group of this host's ranks. A hook makes one for itself alone; FSDP2 shares its own."""
+    """The process group of this host's ranks. A hook makes a separate process group; with FSDP2,
+    its own process group is used."""
 
     @property
     def group(self) -> Group:

@@ -23,9 +23,10 @@ from thinwire.torch.device import Device
 from thinwire.torch.reduction import NATIVE
 
 WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module")
-"""Modules that torch.compile and activation checkpointing put around another one."""
+"""Names of the modules that torch.compile and activation checkpointing put around another
+module."""
 DDP = "module."
-"""What DDP puts in front of all names."""
+"""Prefix that DDP adds to all names."""
 Target = tuple[int, int, int] | tuple[int, int, int, Cuda]
 """Number of a bucket or parameter, address and elements of its gradient, and the device that has it."""
 

@@ -65,8 +65,8 @@ class OneBitAdam(torch.optim.Optimizer):
     """
 
     _step_supports_amp_scaling = True
-    """Makes `GradScaler.step` call `step` even after an overflow on this rank alone: the other ranks
-    exchange."""
+    """Makes `GradScaler.step` call `step` even after an overflow on this rank alone, because the
+    other ranks exchange in this step."""
 
     def __init__(
         self,

@@ -29,8 +29,8 @@ from thinwire.torch.layout import real_shape
 from thinwire.torch.staging import returns, side_stream
 
 UNEVEN_ROWS = 16
-"""Rows for each part from which on a dimension need not divide by the number of parts: a part may then have
-one more than it needs."""
+"""If parts have at least this number of rows, the dimension need not be a multiple of the number of
+parts: a part may then have one row more than it needs."""
 
 
 def part_shape(parameter: torch.Tensor, ranks: int) -> list[int]:
@@ -181,7 +181,7 @@ class Part:
     def __init__(self, host: Host, room: Room, device: Device | None) -> None:
         """Nothing sent yet."""
         self.devices: set[torch.device] = set()
-        """Not empty once the bucket is on its way, since `arrive` blocks."""
+        """Not empty once the exchange on the host has begun, because `arrive` then blocks."""
         self._host, self._room, self._device = host, room, device
         self._bucket = self._values = torch.empty(0)
         self._work: Any = None

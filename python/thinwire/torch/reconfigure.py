@@ -34,7 +34,7 @@ T = TypeVar("T")
 FORM = re.compile(r"thinwire:([0-9a-f]{16})@(.+):(\d{1,5})")
 COMPLETE = "complete"
 GRACE_S = 3.0
-"""How much longer than its timeout a meeting may take where a store does not answer, in seconds."""
+"""Seconds by which a rendezvous may exceed its time limit if a store does not answer."""
 
 
 class Door:

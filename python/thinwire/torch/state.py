@@ -28,7 +28,8 @@ Tensors = dict[str, torch.Tensor]
 STEP = "step"
 """Name of the tensor that has the number of the next step."""
 PART = "part"
-"""Name of the tensor that says which part of the gradients a rank exchanges, and of how many."""
+"""Name of the tensor with the number of the part of the gradients that a rank exchanges, and the
+number of parts."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,7 @@ from thinwire.torch.staging import Staging
 Task = Callable[[], None]
 CALLBACK_THREADS_MAX = 64
 ABORT_S = 2.0
-"""How long the end of a group may take, in seconds."""
+"""The longest time that ending a group may take, in seconds."""
 
 
 class Work(BaseWork):

@@ -32,7 +32,8 @@ from thinwire.jax.exchange import described
 from thinwire.jax.tree import names, values
 
 PIECES = 8
-"""The number of pieces into which a whole batch is cut, unless the program says how many rows they have."""
+"""The number of pieces into which a whole batch is cut, unless the program sets their number of
+rows."""
 
 
 class Elastic(Job):
@@ -69,8 +70,8 @@ class Elastic(Job):
     """
 
     state: Any
-    """The state after the last step that counts; a program may replace it between steps, alike on all
-    ranks."""
+    """The state after the last step that was not void. A program may replace it between steps, in
+    the same way on all ranks."""
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ from thinwire.elastic.passes import Job, Passes
 from thinwire.elastic.stream import Position, Stream
 
 PR_SET_PDEATHSIG = 1
-"""The option of Linux's prctl that sets the signal at a parent's death."""
+"""The option of Linux's prctl that sets the signal which a process gets when its parent dies."""
 
 OURS = ("batch_size", "sampler", "batch_sampler")
 """Arguments of a DataLoader that an elastic loader sets itself, since the job divides batches."""

@@ -25,10 +25,11 @@ from thinwire.torch.layout import raw_bytes
 from thinwire.torch.pauses import Pauses
 
 PROMPT_S, WARNED_S, MOST_S = 1.0, 15.0, 300.0
-"""How long rank 0 waits without polls; how long a rank waits before it says so, and at most."""
+"""Seconds for which rank 0 waits without polling, for which a rank waits before it logs this, and
+for which it waits at most."""
 ALONE = "hint: split=False for a loader of one rank, or of seeds that the script has divided"
 READ = " has read"
-"""End of the key by which a rank says that it has read the lines of all."""
+"""End of the key that a rank sets once it has read the lines of all ranks."""
 
 
 class Place(NamedTuple):

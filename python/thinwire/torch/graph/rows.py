@@ -28,10 +28,10 @@ class Rows(NamedTuple):
     """An empty tensor with the shape and dtype of rows, [0, ...]; None for a graph without features."""
     source: RowSource
     format: str | None = None
-    """Format in memory and on the network: None for that of the dtype, "int8" for a scale per row and a
-    byte per value, which become float32 when they are read."""
+    """Format in memory and on the network. None means the dtype's own format; "int8" means a scale
+    per row and a byte per value, which are converted to float32 when they are read."""
     server: RowServer | None = None
-    """Server that answers other ranks for the rows of this one; kept as long as the rows are."""
+    """Server that sends this rank's rows to other ranks; kept alive as long as the rows."""
 
     @property
     def about(self) -> str:

@@ -23,7 +23,8 @@ from thinwire.deprecated import renamed
 from thinwire.server.table import ServedTable
 
 MARK = 1e-20
-"""The gradient that stands for those that are kept apart: no norm sees it, and `zero_grad` drops it."""
+"""The gradient that represents the gradients that are kept apart. It is too small to affect a norm,
+and `zero_grad` drops it."""
 
 
 class ServerEmbedding(torch.nn.Module):

@@ -51,7 +51,8 @@ class ServerOptimizer(torch.optim.Optimizer):
     """
 
     _step_supports_amp_scaling = True
-    """Makes `GradScaler.step` call `step` in any case, and pass what it has found; see `_factor`."""
+    """Makes `GradScaler.step` always call `step`, and pass whether it has found infinity; see
+    `_factor`."""
 
     def __init__(
         self,
