@@ -640,11 +640,11 @@ class Synchronizer:
     def shared_state(self) -> tuple[str, _Tensors]:
         """The part of the state that is equal on all ranks."""
     def load_shared(self, plan: str, tensors: _Tensors) -> None:
-        """Continues from that part of another rank's state, and keeps this rank's residuals."""
+        """Loads what `shared_state` returned on another rank, and keeps this rank's residuals."""
     def state_bytes(self) -> int:
         """Bytes of memory that the exchange uses in addition to one copy of the gradients."""
     def abort(self, reason: str) -> None:
-        """Ends it on all ranks."""
+        """Ends the synchronizer on all ranks; their errors give `reason`."""
 
 @final
 class Scatter:
@@ -689,7 +689,7 @@ class Scatter:
     def load(self, places: dict[int, tuple[int, bytes]]) -> None:
         """Continues from what `state` returned, at these keys."""
     def abort(self, reason: str) -> None:
-        """Ends it on all ranks."""
+        """Ends the exchange on all ranks; their errors give `reason`."""
 
 @final
 class Graph:

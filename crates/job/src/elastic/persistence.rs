@@ -54,7 +54,7 @@ pub trait Registry: Send {
         None
     }
 
-    /// Notes that the job is over.
+    /// Records that the job has ended.
     fn finish(&mut self, _end: End) {}
 
     /// Returns the time within which members find a coordinator that continues from this place.
@@ -140,7 +140,7 @@ impl Persistence {
         }
     }
 
-    /// Notes that the job is over.
+    /// Records that the job has ended.
     pub fn finish(&mut self, end: End) {
         self.registry.iter_mut().for_each(|registry| registry.finish(end));
     }
