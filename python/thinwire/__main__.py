@@ -1,7 +1,7 @@
 """The command as a module: `python -m thinwire`.
 
-Ranks start as the module, too: the path of this file as a script would make Python find `thinwire.torch` as
-`torch`.
+Ranks are started as the module, too. If they were started by the path of this file, Python would
+find `thinwire.torch` under the name `torch`.
 """
 
 from __future__ import annotations

@@ -85,24 +85,24 @@ def check_state(
     momentum_correction: float | None = None,
     **_others: Any,
 ) -> None:
-    """Raises InvalidError for an invalid plan of a state, or that of a training with a different
-    codec, feedback or momentum correction; other options of `check` are ignored."""
+    """Raises InvalidError if the plan of a state is invalid, or comes from a training with a
+    different codec, feedback or momentum correction; other options of `check` are ignored."""
 
 def codec_name(codec: str) -> str:
-    """The canonical name of a codec, or of "auto" with codecs, as plans and states have it: one
-    name for all synonyms. InvalidError for a name that `check` refuses."""
+    """Returns the canonical name of a codec, or of "auto" with codecs, as plans and states contain
+    it. All synonyms have the same canonical name. InvalidError for a name that `check` refuses."""
 
 def encode_rows(address: int, rows: int, columns: int, format: str) -> RowSource:
-    """Rows in a format ("f32", "f16", "int8") from values at an address, in the format's dtype, or f32 for
-    "int8"."""
+    """Encodes rows in a format ("f32", "f16", "int8"). The values at the address have the format's
+    dtype, or f32 for "int8"."""
 
 def decode_rows(rows: tuple[int, int], columns: int, format: str, out: tuple[int, int]) -> None:
-    """Writes the f32 of encoded rows, address and bytes, to an address with room for that many rows."""
+    """Decodes rows, given as address and bytes, to f32 at an address that has room for them."""
 
 def measure_codecs(codec: str, largest: int, device: Cuda | None = None) -> None:
     """Measures the codecs of "auto" on pieces of at most `largest` elements, once in a process, in the
-    memory of a device or in host memory. Call it after joining the other ranks, or they wait for
-    this one."""
+    memory of a device or in host memory. Call it after joining the other ranks; otherwise, they
+    wait for this one."""
 
 def settling_updates(beta2: float) -> int:
     """Returns the number of updates between two variances of Adam that is_settled compares."""
@@ -112,7 +112,7 @@ def is_settled(before: float, now: float) -> bool:
 
 def partner(rank: int, world: int, seed: int, round: int) -> int | None:
     """The rank with which a rank averages in a round of pairs: all ranks draw the same perfect matching.
-    None for the rank that sits out if the number of ranks is odd."""
+    If the number of ranks is odd, one rank has no partner and gets None."""
 
 def close_all(groups: list[Group]) -> None:
     """Closes several groups at the same time; each waits a while for the other ranks."""
@@ -137,13 +137,14 @@ def xla_handlers() -> list[tuple[str, str, Any]]:
     device of the synchronizer."""
 
 def fail_at_exit() -> None:
-    """Makes the exit status of this process 1: a step has failed whose error nobody has read."""
+    """Makes the exit status of this process 1, because a step has failed whose error the program
+    has not read."""
 
 def reshard(rank: int, world: int, saved: int, read: Callable[[int], _Tensors]) -> _Tensors:
-    """The state that `rank` of `world` ranks continues from after `saved` ranks have saved: the
-    sums of residuals and momenta over ranks are preserved. `read` gives the tensors of one of them,
-    of rank 0 and of every world-th from `rank` on. InvalidError if values differ that all ranks
-    must have in common."""
+    """Returns the state from which `rank` of `world` ranks continues after `saved` ranks have
+    saved. The sums of residuals and momenta over ranks are preserved. `read` returns the tensors of
+    an old rank; it is called for rank 0 and for every `world`-th rank from `rank` on. InvalidError
+    if values differ that all ranks must have in common."""
 
 @final
 class Cuda:
@@ -151,9 +152,9 @@ class Cuda:
 
     @staticmethod
     def open(ordinal: int, libraries: str) -> Cuda:
-        """Takes a device into use, once in a process. Kernels are compiled by the NVRTC that is in
-        `libraries`, the folder of a framework's libraries, or next to it. InvalidError where there is no
-        driver, no NVRTC or no such device."""
+        """Opens a device, once in a process. Kernels are compiled by the NVRTC that is in
+        `libraries`, the folder of a framework's libraries, or next to it. InvalidError if there is
+        no driver, no NVRTC or no such device."""
     def allocate_by(self, allocate: Callable[[int], int], free: Callable[[int], object]) -> None:
         """Takes memory from a framework's allocator from now on, if none is set yet: `allocate`
         returns the address of a
@@ -216,8 +217,8 @@ class Coordinator:
 class Membership:
     """One process of an elastic job, which reports to the coordinator while the framework computes.
 
-    `facts`, pairs of name and value, must be equal on all its processes. Dropped without `complete`, it
-    looks to the others like a process that was killed.
+    `facts`, pairs of name and value, must be equal on all its processes. If it is dropped without
+    `complete`, it looks to the others like a process that was killed.
     """
 
     def __new__(
@@ -244,16 +245,18 @@ class Membership:
     def applied(self, steps: int) -> None:
         """Notes that this number of steps was applied."""
     def halted(self) -> None:
-        """Notes that the epoch has ended for this process, which applies no step until `next` returns."""
+        """Reports that the epoch has ended for this process, which applies no step until `next`
+        returns."""
     def successors(self) -> list[tuple[int, int]]:
-        """The ranks that leave when the epoch ends, each with the rank that takes on its residuals."""
+        """The ranks that leave when the epoch ends, each with the rank that takes over its
+        residuals."""
     def leave(self) -> bool:
         """Asks to leave after a step that all agree on. Between epochs, when no other process depends
         on this one, it does nothing and returns False."""
     def complete(self) -> None:
         """Reports that all steps are done: the job is over for every process."""
     def tell(self, figures: str) -> None:
-        """Sends figures for people: a JSON object of at most 512 bytes."""
+        """Sends figures for display: a JSON object of at most 512 bytes."""
 
 @final
 class Epoch:
@@ -272,12 +275,13 @@ class Epoch:
     def state_sources(self) -> int:
         """Number of ranks, counted from rank 0, that have the newest state; 0 when a job begins."""
     def hand_over(self, state_sources: int, address: int, bytes: int) -> bytes:
-        """The bytes of the first `state_sources` ranks, which are the same, on all ranks; the addresses
-        of other ranks are ignored."""
+        """Returns the bytes that the first `state_sources` ranks have in common, on all ranks. The
+        addresses that other ranks pass are ignored."""
     def pass_on(self, source: int, target: int, mine: bytes) -> bytes:
-        """The bytes of rank `source`, on it and on rank `target`; only these two ranks call it."""
+        """Returns the bytes of rank `source`, on ranks `source` and `target`; only these two ranks
+        call it."""
     def gather(self, mine: bytes) -> list[bytes]:
-        """The bytes of every rank, in rank order, of any lengths."""
+        """Returns the bytes of every rank, in rank order. Lengths may differ."""
     def abort(self, reason: str) -> None:
         """Ends the epoch on all its ranks."""
     def close(self) -> None:
@@ -285,19 +289,21 @@ class Epoch:
 
 @final
 class EpochEntry:
-    """The way in which a rank begins an epoch; all its ranks decide the same."""
+    """The way in which a rank begins an epoch. All ranks of the epoch reach consistent
+    decisions."""
 
     @property
     def hand_over(self) -> int | None:
-        """Number of ranks, counted from rank 0, that hand their state over to all others; None if
-        no rank lacks it."""
+        """Number of ranks, counted from rank 0, that send their state to all others; None if no
+        rank lacks it."""
     @property
     def takes_over(self) -> bool:
         """Whether this rank takes over the state of the others."""
     @property
     def residuals(self) -> Literal["kept", "of lost step", "dropped"]:
-        """What happens to residuals: they stay unchanged; they are those of a step that another
-        rank has applied, too; or they belong to a lost state, so that this rank begins like a new one."""
+        """The treatment of residuals. They stay unchanged; or they are taken from a lost step that
+        another rank has applied; or they belong to a lost state, so that this rank begins without
+        residuals, like a new one."""
 
 @final
 class ElasticSteps:
@@ -323,7 +329,7 @@ class ElasticSteps:
         residuals; or the next epoch at once, which may repeat the step."""
     def begin(self, epoch: Epoch, done: int) -> EpochEntry:
         """Decides how this rank begins an epoch in which rank 0 has `done` steps. InvalidError if
-        the others rely on a state that this rank lacks, or would return to an older state than this
+        the others expect a state that this rank lacks, or would return to an older state than this
         rank's."""
     def synced(self, done: int) -> None:
         """Notes that this rank has the state after `done` steps."""
@@ -334,13 +340,13 @@ class ElasticSteps:
     def applied(self) -> None:
         """Notes that the step was applied."""
     def lost(self) -> None:
-        """Notes that a rank was lost; the step under way is void."""
+        """Records that a rank was lost; the step under way becomes void."""
 
 @final
 class Group:
     """Ranks that work together. Calls run in the order in which they are made; `send` and `recv`
-    run concurrently with them. If ranks make different calls, all fail; `call` describes a call beyond
-    its bytes."""
+    run concurrently with them. If ranks make different calls, all fail. `call` describes a call in
+    addition to its number of bytes."""
 
     @staticmethod
     def join(
@@ -395,7 +401,8 @@ class Group:
         done: _Done = None,
         call: str | None = None,
     ) -> None:
-        """Sums this rank's chunk of `source`, which has `elements` per rank and is overwritten."""
+        """Sums this rank's chunk of `source` over all ranks. `source` has `elements` elements per
+        rank, and is overwritten."""
     def all_gather(
         self, source: int, target: int, bytes: int, done: _Done = None, call: str | None = None
     ) -> None:
@@ -409,7 +416,8 @@ class Group:
         done: _Done = None,
         call: str | None = None,
     ) -> None:
-        """Sends each rank its part of `source`, and receives theirs, in rank order."""
+        """Sends each rank its part of `source`, and receives this rank's part from each, in rank
+        order."""
     def broadcast(
         self,
         address: int,
@@ -426,7 +434,8 @@ class Group:
     def barrier(self, done: _Done = None) -> None:
         """Completes when every rank has called it."""
     def gatherer(self, call: str) -> int | None:
-        """A rank that has begun an `all_gather` with this description, which this rank has not begun."""
+        """Returns a rank that has begun an `all_gather` with this description, if this rank has not
+        begun it."""
     def expect(self, ranks: list[int]) -> None:
         """Raises PeerError if one of these ranks has left this group, or ended it."""
     def abort(self, reason: str) -> None:
@@ -446,13 +455,14 @@ class Sketch:
     def is_due(step: int) -> bool:
         """Whether gradients are sketched in a step."""
     def add(self, parameter: int, address: int, elements: int) -> None:
-        """Adds the gradient of a parameter with a number of its own: f32 at an address of host memory."""
+        """Adds the gradient of a parameter, which has a unique number: f32 at an address of host
+        memory."""
     def row(self) -> list[float]:
         """The squared norm, then 32 counters."""
 
 @final
 class Policies:
-    """Policies by their texts, and the noise of gradients that they see."""
+    """Policies, given by their texts, and the gradient noise that they use."""
 
     def __new__(cls, policies: list[str]) -> Policies: ...
     def needs_ranks(self) -> bool:
@@ -478,11 +488,13 @@ class Policies:
 
 @final
 class Averager:
-    """Exchanges the parameters of ranks that train their own copies of a model, in the way of a mode.
+    """Exchanges the parameters of ranks that train their own copies of a model, according to a
+    mode.
 
     `parameters` are (name, shape, dtype, bucket), where dtype is "f32" and bucket is ignored;
-    `addresses`, here and in all methods, are those of the parameters' f32 values in host memory,
-    one for each parameter. All ranks begin with the same values. All ranks create it together.
+    `addresses`, here and in all methods, are the addresses of the parameters' f32 values in host
+    memory, one for each parameter. All ranks must begin with the same values. All ranks create it
+    together.
     """
 
     def __new__(
@@ -524,11 +536,11 @@ class Synchronizer:
     """Averages the gradients of a model over all ranks, with error feedback and overlap.
 
     `parameters` are (name, shape, dtype, bucket) in the order in which gradients become ready, at
-    least one, each with a unique name; those of one bucket become ready together. `device` has the
-    gradients, so that "auto" measures codecs there. `peers` are the ranks that exchange these
-    parameters with this one, none for all ranks; `beside` are ranks with other peers: a step takes
-    effect on all of them or on none. `named` are the names that patterns of codecs may match, none for
-    those of `parameters`. All ranks create it together.
+    least one, each with a unique name; those of one bucket become ready together. `device` is the
+    device of the gradients, on which "auto" measures codecs. `peers` are the ranks that exchange
+    these parameters with this rank; an empty list means all ranks. `beside` are ranks with other
+    peers: a step takes effect on all of them or on none. `named` are the names that patterns of
+    codecs may match; an empty list means the names of `parameters`. All ranks create it together.
     """
 
     def __new__(
@@ -551,14 +563,15 @@ class Synchronizer:
     ) -> Synchronizer: ...
     @property
     def key(self) -> int:
-        """The number by which operators of frameworks find this synchronizer."""
+        """The number by which a framework's operators find this synchronizer."""
     def buckets(self) -> list[list[int]]:
         """The parameters of each bucket, in the order in which buckets become ready."""
     def relayout(self, parameters: list[tuple[str, list[int], str, int]]) -> None:
-        """Takes the same parameters in a different order or in different buckets; all ranks together."""
+        """Changes the order of the parameters or their buckets; all ranks together."""
     def reform(self, epoch: Epoch, applied: bool = False) -> None:
-        """Continues among the ranks of an epoch, all together; new ranks create a synchronizer. An
-        unfinished step has no effect, unless another rank has `applied` it."""
+        """Continues among the ranks of an epoch. All ranks of the epoch call it together, except
+        new ranks, which create a synchronizer. An unfinished step has no effect, unless another
+        rank has `applied` it."""
     def owed(self) -> bytes:
         """The residuals and momenta of this rank, for `take_on` of another rank."""
     def take_on(self, owed: bytes) -> None:
@@ -573,8 +586,9 @@ class Synchronizer:
     def ready(
         self, parameter: int, address: int, elements: int, device: Cuda | None = None
     ) -> None:
-        """Takes a gradient (it is copied); its bucket is sent when it is full. With a `device` the
-        address is of f32 in its memory, and the copy is queued on its stream."""
+        """Copies a gradient; its bucket is sent when all its gradients are ready. With a `device`,
+        the address is of f32 in the device's memory, and the copy is queued on the device's
+        stream."""
     def ready_bucket(
         self, bucket: int, address: int, elements: int, device: Cuda | None = None
     ) -> None:
@@ -583,13 +597,14 @@ class Synchronizer:
         """Declares that this rank has no gradients of these parameters in this step, before any values are
         given for them. A parameter that is absent on all ranks keeps residual, momentum and factors."""
     def keeps(self) -> bool:
-        """Whether state of parameters is kept from step to step: residuals, momenta, factors."""
+        """Whether parameters have state that is kept from step to step: residuals, momenta,
+        factors."""
     def fault(self) -> str | None:
         """A description of the gradient because of which the last step must be skipped, as far as this
         rank knows."""
     def staged(self) -> str | None:
-        """A line about work for which gradients were copied to host memory in the last step, because
-        the device cannot do it."""
+        """A line about work that the device cannot do, so that gradients were copied to host memory
+        for it in the last step."""
     def finish(self) -> bool:
         """Waits for all averages. Returns False if a gradient of some rank was not finite: the step
         must be skipped, and no residual has changed."""
@@ -601,18 +616,20 @@ class Synchronizer:
         """Finishes and writes each parameter, then calls `done(None, averaged)` or `done(error)` from
         another thread. Writes to a device are queued on its stream."""
     def finish_buckets(self, targets: Sequence[_Target], done: Callable[..., object]) -> None:
-        """Like `finish_into`, for flat tensors, each with the number of a bucket."""
+        """Does what `finish_into` does, for flat tensors, each with the number of a bucket."""
     def exchange(self, sources: list[int], targets: list[int]) -> bool:
-        """A whole step: gradients at `sources`, averages to `targets`, in the parameters' order."""
+        """Makes a whole step: reads gradients from `sources` and writes averages to `targets`, in
+        the parameters' order."""
     def rescale(self, previous_rate: float, rate: float) -> None:
-        """Notes that the learning rate has changed: the residuals come from gradients under the
-        previous one."""
+        """Adapts the residuals to a changed learning rate, because they come from gradients under
+        the previous one."""
     def failure(self) -> Error | None:
         """The reason why the first operator of a framework failed, if one did."""
     def plan(self) -> str:
         """Codec, algorithm and partitions of every bucket, as JSON; on rank 0 also the `line` of `auto`."""
     def record(self) -> str:
-        """Where the time of the last step went, and on rank 0 the last `planning` of `auto`, as JSON."""
+        """Breakdown of the last step's time, and on rank 0 the last `planning` of `auto`, as
+        JSON."""
     def live(self, steps: int, step_s: float, samples_per_s: float) -> str:
         """The figures that `thinwire top` shows for this rank after this number of steps, as JSON."""
     def state(self) -> tuple[str, _Tensors]:
@@ -623,11 +640,11 @@ class Synchronizer:
     def shared_state(self) -> tuple[str, _Tensors]:
         """The part of the state that is equal on all ranks."""
     def load_shared(self, plan: str, tensors: _Tensors) -> None:
-        """Continues from that part of another rank's state, and keeps this rank's residuals."""
+        """Loads what `shared_state` returned on another rank, and keeps this rank's residuals."""
     def state_bytes(self) -> int:
-        """Bytes that the exchange holds beyond one copy of the gradients."""
+        """Bytes of memory that the exchange uses in addition to one copy of the gradients."""
     def abort(self, reason: str) -> None:
-        """Ends it on all ranks."""
+        """Ends the synchronizer on all ranks; their errors give `reason`."""
 
 @final
 class Scatter:
@@ -649,8 +666,8 @@ class Scatter:
     ) -> None:
         """Sums this rank's chunk of `source`, one chunk per rank, into `target`. A chunk has `parts`: the
         key of each parameter, whose residual is kept, and its number of elements per rank. NaN if
-        any rank had a value that is not finite. With a `device` both are f32 in its memory, which
-        travel as `dtype` where they are not compressed."""
+        any rank had a value that is not finite. With a `device`, both are f32 in its memory; values
+        that are not compressed are sent as `dtype`."""
     @property
     def was_skipped(self) -> bool:
         """Whether any rank had a value that is not finite in the last reduce-scatter."""
@@ -664,14 +681,15 @@ class Scatter:
         codec: str = "none",
         done: _Done = None,
     ) -> None:
-        """Gathers `elements` of every rank, rounded by `codec`: the same bits on all ranks."""
+        """Gathers `elements` elements of every rank, rounded by `codec`. All ranks get the same
+        bits."""
     def state(self) -> dict[int, tuple[int, bytes]]:
         """For each key: the number of its exchanges, and its residual, rank by rank, as bytes of
         f32."""
     def load(self, places: dict[int, tuple[int, bytes]]) -> None:
         """Continues from what `state` returned, at these keys."""
     def abort(self, reason: str) -> None:
-        """Ends it on all ranks."""
+        """Ends the exchange on all ranks; their errors give `reason`."""
 
 @final
 class Graph:
@@ -792,11 +810,13 @@ class RowSource:
 
 @final
 class RowServer:
-    """Thread that answers other processes for rows of this one, until it is closed or dropped."""
+    """Thread that sends rows of this process to other processes on request, until it is closed or
+    dropped."""
 
     def __new__(cls, rows: RowSource, first: int, address: str, token: str) -> RowServer:
-        """Answers for `rows`, of which the first is `first` among those of all parts, at host:port as
-        others reach it: on all interfaces unless that is loopback."""
+        """Serves `rows`, the first of which has the number `first` among the rows of all parts, at
+        the host:port at which others reach it. Listens on all interfaces, unless the host is
+        loopback."""
     @property
     def address(self) -> str:
         """Address at which others reach it, host:port."""
@@ -831,8 +851,9 @@ class GraphBatch:
 
 @final
 class Server:
-    """A server of a job in this process: it keeps the rows that the coordinator gives it, as long as the
-    object lives. Dropped without `leave`, it looks to the others like a process that was killed."""
+    """A server of a job in this process: it keeps the rows that the coordinator assigns to it, as
+    long as the object lives. If it is dropped without `leave`, it looks to the others like a
+    process that was killed."""
 
     def __new__(
         cls,
@@ -843,26 +864,26 @@ class Server:
         snapshots: str | PathLike[str] | None = None,
         restore: str | PathLike[str] | None = None,
     ) -> Server:
-        """`snapshots` is a folder that all servers share, or `s3://BUCKET/PREFIX`; `restore` is what the
-        job begins with, as in `ServerClient`."""
+        """`snapshots` is a folder that all servers share, or `s3://BUCKET/PREFIX`. `restore` has
+        the files with which the job begins, as in `ServerClient`."""
     @property
     def address(self) -> str:
         """The address at which other processes reach it: "host:port"."""
     def figures(self) -> str:
-        """Figures for people, as JSON, at most a second old."""
+        """Figures for display, as JSON, at most a second old."""
     def refusal(self) -> str | None:
-        """The reason why the coordinator refuses this server, if it does: the server then serves no
-        worker."""
+        """The reason why the coordinator refuses this server, if it does. A refused server serves
+        no worker."""
     def leave(self) -> None:
-        """Leaves the job: returns when the others continue without this server."""
+        """Leaves the job, and returns when the others continue without this server."""
 
 @final
 class ServerClient:
     """This process as a worker of a job with servers. Rows are numbers of eight bytes, values f32.
 
-    `definition` is the JSON of all tables, `consistency`, `shards`, `backups` and `servers`. It and `facts`
-    must be equal on all workers. Dropped without `leave`, it looks to the others like a process that was
-    killed.
+    `definition` is the JSON of all tables, `consistency`, `shards`, `backups` and `servers`.
+    `definition` and `facts` must be equal on all workers. If it is dropped without `leave`, it
+    looks to the others like a process that was killed.
     """
 
     def __new__(
@@ -881,7 +902,7 @@ class ServerClient:
         """The id of this process, as sixteen hexadecimal digits."""
     @property
     def epoch(self) -> int:
-        """The number of the epoch of workers, which changes when one comes or goes."""
+        """The number of the workers' epoch, which changes when a worker joins or leaves."""
     @property
     def rank(self) -> int:
         """This worker's index in the epoch."""
@@ -896,19 +917,18 @@ class ServerClient:
     def pushes(self) -> int:
         """Number of pushes so far."""
     def begin_push(self, gradients: list[tuple[int, int, int, int, int]]) -> None:
-        """Begins a push, once the previous one is safe on all replicas. Each gradient is the number
-        of its table,
-        address and number of rows, address and number of values; they are copied. The list may be
-        empty: servers count steps."""
+        """Begins a push, once the previous push is on all replicas. Each gradient is given by the
+        number of its table, address and number of rows, and address and number of values; all of
+        these are copied. The list may be empty, because servers count pushes as steps."""
     def finish_push(self) -> None:
-        """Waits until the push is on all replicas, so that it survives failures."""
+        """Waits until the push is on all replicas, and so survives failures."""
     def pull(self, groups: list[tuple[int, int, int]], address: int, elements: int) -> None:
         """Reads rows in any order, each group given as the number of a table, address and number of
         rows, into
         `elements` values at `address`. The rows contain all pushes of this worker."""
     def cache(self, table: int, bytes_max: int, staleness: int) -> None:
-        """Caches rows of a table in at most this many bytes, and returns them until this worker has
-        made more than `staleness` pushes since it asked for them."""
+        """Caches rows of a table in at most `bytes_max` bytes. A cached row is used until this
+        worker has made more than `staleness` pushes after requesting it."""
     def hits(self, table: int) -> str | None:
         """Counters of a table's cache, as JSON; empty without a cache."""
     def snapshot(self) -> str:
@@ -917,4 +937,4 @@ class ServerClient:
         """Reports the figures that `thinwire top` shows for this worker after this number of steps
         of `step_s` seconds each."""
     def leave(self) -> None:
-        """Leaves: returns when the others continue without this worker."""
+        """Leaves the job, and returns when the others continue without this worker."""

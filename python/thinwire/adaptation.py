@@ -88,8 +88,8 @@ class Adapting:
 
     def state_dict(self) -> dict[str, Any]:
         """Returns batch, rate, remaining rows and pending requests; call it between steps. The state of
-        rank 0 is for all ranks. It does not contain the gradient noise and the times of steps, which are
-        measured again."""
+        rank 0 is for all ranks. The state does not contain the gradient noise and the times of
+        steps, which are measured again."""
         told = [0.0, 0.0] if self._under_way is None else self._under_way[0]()[0][:ASKED]
         return {
             "batch": self.batch,
@@ -107,7 +107,7 @@ class Adapting:
 
         # Errors
 
-        InvalidError for a batch that is no multiple of the number of ranks.
+        InvalidError if the batch is not a multiple of the number of ranks.
         """
         self._expect_even(entries["batch"])
         self.batch, self._first_batch = entries["batch"], entries["first_batch"]
@@ -120,13 +120,13 @@ class Adapting:
 
     @property
     def _is_sketched(self) -> bool:
-        """Whether ranks tell each other a sketch of their gradients in this step."""
+        """Whether ranks send each other sketches of their gradients in this step."""
         return _core.Sketch.is_due(self._steps)
 
     def _tell(self, asked: tuple[float, float]) -> Callable[[], Rows]:
-        """Begins to send all ranks the pending requests and, where it is due, the sketch of this step.
+        """Begins to send the pending requests and, if it is due, this step's sketch to all ranks.
 
-        Collective. The result waits for the rows of all ranks.
+        Collective. The returned function waits for the rows of all ranks, and returns them.
         """
         raise NotImplementedError
 
@@ -146,7 +146,8 @@ class Adapting:
             self._decide()
 
     def _expect_even(self, batch: int) -> None:
-        """Refuses a batch of unequal parts: the mean of gradients is that of ranks, not of rows."""
+        """Refuses a batch of unequal parts, because gradients are averaged over ranks, not over
+        rows."""
         if batch % self._ranks != 0:
             raise InvalidError(
                 f"a batch of {batch} rows on {self._ranks} ranks, expected a multiple of "

@@ -1,8 +1,8 @@
 """A check that all ranks agree on something, before they exchange anything that depends on it.
 
-Ranks that disagree about a model would read each other's bits as another dtype, or wait for each other;
-with this check, each learns which rank differs from rank 0, and in what. Law: either all ranks
-raise, or none.
+Ranks that disagree about a model would read each other's bits as another dtype, or wait for each
+other. With this check, every rank learns which rank differs from rank 0, and in what respect. Law:
+either all ranks raise, or none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ T = TypeVar("T")
 
 
 def agree(lines: Sequence[str], core: _core.Group) -> None:
-    """Compares these lines with rank 0's; a collective call, of the same size whatever the lines are.
+    """Compares these lines with rank 0's; a collective call, whose messages have the same size for
+    all lines.
 
     # Errors
 
@@ -36,11 +37,13 @@ def agree(lines: Sequence[str], core: _core.Group) -> None:
 
 
 def together(core: _core.Group, read: Callable[[], T]) -> T:
-    """Returns the result of `read`, after it has returned on all ranks; a collective call.
+    """Calls `read`, and returns its result once `read` has returned on all ranks; a collective
+    call.
 
     # Errors
 
-    The exception that `read` raises on this rank; InvalidError if it has raised on other ranks only.
+    The exception that `read` raises on this rank; InvalidError if `read` has raised on other ranks
+    only.
     """
     if core.world == 1:
         return read()
@@ -57,7 +60,7 @@ def together(core: _core.Group, read: Callable[[], T]) -> T:
 
 
 def gathered(text: str, core: _core.Group) -> list[str]:
-    """Returns a short text of every rank; a collective call whose messages have a fixed size."""
+    """Returns the short texts of all ranks; a collective call whose messages have a fixed size."""
     report = numpy.frombuffer(text.encode()[:REPORT_BYTES].ljust(REPORT_BYTES), numpy.uint8)
     reports = numpy.empty((core.world, REPORT_BYTES), numpy.uint8)
     core.all_gather(report.ctypes.data, reports.ctypes.data, REPORT_BYTES)
@@ -70,7 +73,7 @@ def gathered(text: str, core: _core.Group) -> list[str]:
 
 
 def from_rank_0(lines: Sequence[str], core: _core.Group) -> list[str]:
-    """Rank 0's lines on every rank."""
+    """Returns rank 0's lines on every rank."""
     text = numpy.frombuffer(json.dumps(list(lines)).encode(), numpy.uint8)
     length = numpy.array([text.size], numpy.int64)
     core.broadcast(length.ctypes.data, length.nbytes, 0)
@@ -88,7 +91,7 @@ def checksum(values: Any) -> str:
 
 
 def difference(mine: Sequence[str], theirs: Sequence[str]) -> str:
-    """A description of the first difference; empty if there is none."""
+    """Returns a description of the first difference, or an empty string."""
     for here, there in zip(mine, theirs):
         if here != there:
             return f"has {here}, rank 0 has {there}"

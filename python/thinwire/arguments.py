@@ -34,8 +34,8 @@ SHOWN_MAX = 40
 
 
 def shown(value: Any) -> str:
-    """Returns a value as messages show it: numbers and strings themselves, tensors and arrays by dtype
-    and shape, anything else by its type."""
+    """Returns the text of a value in messages: a number or string itself, the dtype and shape of a
+    tensor or array, or else the name of the type."""
     if isinstance(value, str):
         return json.dumps(value[:SHOWN_MAX], ensure_ascii=False)
     if value is None or isinstance(value, (numbers.Number, datetime.timedelta)):
@@ -46,11 +46,11 @@ def shown(value: Any) -> str:
 
 
 def instance(name: str, value: Any, *kinds: type) -> Any:
-    """Returns a value of one of these types.
+    """Returns the value if it is of one of these types.
 
     # Errors
 
-    InvalidTypeError for another type.
+    InvalidTypeError for a value of another type.
     """
     if not isinstance(value, kinds):
         expected = " or ".join(kind.__name__ for kind in kinds).replace("NoneType", "None")
@@ -120,7 +120,7 @@ def path(name: str, value: Any) -> str:
 
 
 def seconds(name: str, value: Any, least: float, most: float) -> float:
-    """Returns a number of seconds from `least` to `most`, given as such or as a timedelta.
+    """Returns a number of seconds from `least` to `most`, given as a number or as a timedelta.
 
     # Errors
 
@@ -135,7 +135,8 @@ def seconds(name: str, value: Any, least: float, most: float) -> float:
 
 
 def timeouts(timeout_s: Any, heartbeat_timeout_s: Any = None) -> tuple[float, float | None]:
-    """Returns the timeouts of a group in seconds; no heartbeat timeout is None.
+    """Returns the timeouts of a group in seconds; the second is None if no heartbeat timeout is
+    given.
 
     # Errors
 
@@ -163,7 +164,8 @@ def job(coordinator: Any, token: Any, timeout_s: Any) -> float:
 
 
 def options(world: int | None = None, **given: Any) -> None:
-    """Refuses options of an exchange that a Synchronizer would refuse, before this rank meets others.
+    """Refuses options of an exchange that a Synchronizer would refuse, before this rank connects to
+    others.
 
     With `world`, it also refuses options that do not work with that number of ranks.
 
@@ -178,8 +180,9 @@ def options(world: int | None = None, **given: Any) -> None:
 
 
 def codec(given: Any, names: Collection[str] = ()) -> Any:
-    """Returns codecs by the names of parameters in the core's form, PATTERN=CODEC,PATTERN=CODEC. A
-    function is called with each of `names`. Any other codec is returned unchanged.
+    """Returns codecs by the names of parameters in the core's form, PATTERN=CODEC,PATTERN=CODEC.
+    They are given as a mapping, or as a function, which is called with each of `names`. Any other
+    codec is returned unchanged.
 
     # Errors
 

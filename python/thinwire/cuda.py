@@ -1,7 +1,7 @@
 """CUDA devices on which the core encodes gradients, for all frameworks.
 
-A framework names a device by its number among those that this process sees. Where the core cannot use
-a device, a warning says so in one line, and gradients are copied to host memory.
+A framework names a device by its number among the devices that this process sees. If the core
+cannot use a device, it warns in one line, and gradients are copied to host memory.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ HOST = "host"
 
 
 def opened(number: int, name: str, libraries: Path) -> _core.Cuda | None:
-    """Takes a device into use; None, with a warning in one line, where the core cannot use it.
+    """Opens a device; returns None, with a warning of one line, if the core cannot use it.
 
-    `name` is what the framework calls the device. `libraries` is the folder of the framework's own
-    libraries, next to which NVIDIA's packages have NVRTC.
+    `name` is the framework's name of the device. `libraries` is the folder of the framework's own
+    libraries; NVIDIA's packages install NVRTC next to it.
     """
     try:
         return _core.Cuda.open(number, str(libraries))
@@ -40,7 +40,7 @@ def check(device: Any) -> None:
 
     # Errors
 
-    InvalidError, with what was given.
+    InvalidError, whose message has the given value.
     """
     if device is not None and device != HOST:
         raise InvalidError(

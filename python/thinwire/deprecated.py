@@ -1,6 +1,6 @@
 """Deprecated names: they work for one more minor version, with a DeprecationWarning.
 
-Law: a removed name has warned for one minor version before (docs/compatibility.md).
+Law: before a name is removed, it warns for one minor version (docs/compatibility.md).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Called = TypeVar("Called", bound=Callable[..., Any])
 
 
 def warn(old: str, new: str, stacklevel: int = 3) -> None:
-    """Warns the caller of an old name, who is `stacklevel` calls above."""
+    """Warns the caller of an old name; the caller is `stacklevel` calls above."""
     text = f"{old} is deprecated, expected {new} (hint: the next minor version is without {old})"
     warnings.warn(text, DeprecationWarning, stacklevel=stacklevel)
 

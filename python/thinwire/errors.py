@@ -1,7 +1,7 @@
 """The exceptions of Thinwire, which the core raises too.
 
-A caller's mistake of either kind is an `InvalidError`; it can also be caught as `ValueError` or
-`TypeError`, as usual in Python and in frameworks.
+A caller's mistake is an `InvalidError` or its subclass `InvalidTypeError`. It can also be caught as
+`ValueError` or `TypeError`, as usual in Python and in frameworks.
 """
 
 from __future__ import annotations

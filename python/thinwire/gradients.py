@@ -4,9 +4,9 @@ Frameworks whose graphs call Python (TensorFlow, Keras) share this module: the c
 the call at the end. Buckets are addressed by number and begin with the last variables, whose
 gradients backward computes first.
 
-Ranks agree at the first call: on shapes and dtypes of the variables, and on the kind of each gradient,
-which a framework knows when it traces a step. Law: either all ranks raise InvalidError there,
-before any part of a gradient is sent, or none.
+At the first call, ranks agree on the shapes and dtypes of the variables and on the kind of each
+gradient. A framework knows these when it traces a step. Law: either all ranks raise InvalidError
+there, before any part of a gradient is sent, or none.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ Array = numpy.ndarray[Any, Any]
 Kind = Literal["none", "dense", "sparse"]
 Target = tuple[int, int, int]
 KINDS: tuple[Kind, ...] = ("none", "sparse", "dense")
-"""Kinds of gradients. If ranks differ, all use the one of their kinds that comes last here."""
+"""Kinds of gradients. If ranks have different kinds of a gradient, all use the kind that comes last
+in this list."""
 DTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 """The dtypes of gradients, by the names that all frameworks give them."""
 
@@ -47,7 +48,7 @@ class Gradient:
 
 
 LOOK_S = 0.2
-"""The time that a step waits before it looks for Ctrl-C, in seconds."""
+"""The time for which a step waits before it checks for Ctrl-C, in seconds."""
 _alive: weakref.WeakSet[Gradients] = weakref.WeakSet()
 
 
@@ -72,12 +73,13 @@ class Gradients:
         self.interrupted = False
         """Whether Ctrl-C has ended a step in a thread of the framework."""
         self._steps = 0
-        """The number of steps since `count` was asked for it."""
+        """The number of steps since the last call of `count`."""
         self.all: list[Gradient] = []
         self.dense: list[int] = []
         """Indices of the variables with dense gradients, in the core's order: the last ones first."""
         self.buckets: list[list[int]] = []
-        """Places in `dense` of the gradients of each bucket, in the order in which they become ready."""
+        """For each bucket, the indices of its gradients in `dense`, in the order in which they
+        become ready."""
         self._begun = False
         self._lock = threading.Lock()
         _alive.add(self)
@@ -98,10 +100,11 @@ class Gradients:
     def meet(
         self, describe: Callable[[], list[Gradient]], read: Callable[[], list[Array | None]]
     ) -> None:
-        """Agrees with all ranks on the gradients that `describe` returns: a collective call the
-        first time, later a check.
+        """Agrees with all ranks on the gradients that `describe` returns. The first call is
+        collective; later calls only check the gradients.
 
-        `read` returns the values of the variables where they can be read, for the first call.
+        The first call uses `read`, which returns the values of the variables, or None for values
+        that cannot be read.
 
         # Errors
 
@@ -140,7 +143,7 @@ class Gradients:
     def finish(self) -> list[Array]:
         """Waits for the averages of all buckets, and returns them in the order of the variables.
 
-        All are NaN, on all ranks, if a gradient of any rank was not finite.
+        If a gradient of any rank was not finite, all averages are NaN on all ranks.
         """
         with self._noted():
             self._begun = False
@@ -154,14 +157,16 @@ class Gradients:
             return averages[::-1]
 
     def step(self, arrays: Sequence[Array]) -> list[Array]:
-        """The averages of all dense gradients, in the order of the variables; a whole step in one call."""
+        """Makes a whole step in one call: returns the averages of all dense gradients, in the order
+        of the variables."""
         backward = list(arrays)[::-1]
         for number, places in enumerate(self.buckets):
             self.ready(number, *(backward[place] for place in places))
         return self.finish()
 
     def gather(self, index: int, values: Array, rows: Array) -> tuple[Array, Array]:
-        """Values and row numbers of all ranks' sparse gradients of a variable, in the ranks' order."""
+        """Returns the values and row numbers of all ranks' sparse gradients of a variable, in rank
+        order."""
         with self._noted():
             name = self.all[index].name
             found = gathered(self.group, values, name), gathered(self.group, rows, name)
@@ -182,11 +187,11 @@ class Gradients:
         return {} if self.synchronizer is None else json.loads(self.synchronizer.plan())
 
     def record(self) -> dict[str, Any]:
-        """Where the time of the last step went; empty before the first."""
+        """Breakdown of the last step's time; empty before the first step."""
         return {} if self.synchronizer is None else json.loads(self.synchronizer.record())
 
     def state(self) -> tuple[str, Any]:
-        """The plan and the tensors of this rank, with which a resumed run continues."""
+        """Returns the plan and the tensors of this rank, with which a resumed run continues."""
         if self.synchronizer is None:
             raise _core.InvalidError("there is no state before the first step")
         return self.synchronizer.state()
@@ -235,7 +240,8 @@ class Gradients:
         return _core.Synchronizer(self.group.core, described, **options)
 
     def _wait(self, targets: list[Target], owner: Any) -> None:
-        """Waits until averages are written; their memory, which `owner` has, is the core's until then."""
+        """Waits until averages are written to `targets`, whose memory `owner` keeps alive until
+        then."""
         over, found = threading.Event(), []
 
         def done(error: BaseException | None, averaged: bool = False) -> None:
@@ -259,7 +265,8 @@ class Gradients:
             raise failure
 
     def _expect_same(self, found: Sequence[Gradient]) -> None:
-        """Refuses other gradients than those of the first call; one that is missing now counts as zeros."""
+        """Refuses gradients that differ from those of the first call. A gradient that is missing
+        now counts as zeros."""
         if len(found) != len(self.all):
             raise _core.InvalidError(
                 f"{len(found)} gradients, expected {len(self.all)} as in the first step (hint: a "
@@ -294,7 +301,7 @@ class Gradients:
 
     @contextlib.contextmanager
     def _noted(self) -> Iterator[None]:
-        """Keeps the error of a step: a framework may show it as a text of its own."""
+        """Keeps the error of a step, because a framework may replace it by a text of its own."""
         try:
             yield
         except _core.InvalidError as error:
@@ -335,7 +342,7 @@ def guard(exchanging: Any = None) -> Iterator[None]:
 
 
 def guarded(exchanging: Any) -> list[Gradients]:
-    """The gradients of an exchange, or those of all open groups."""
+    """Returns the gradients of an exchange, or those of all open groups."""
     if exchanging is not None:
         return [exchanging.gradients]
     return [each for each in list(_alive) if each.group in open_groups]
@@ -361,7 +368,8 @@ def dtype_of(name: str) -> numpy.dtype[Any]:
 
 
 def expect_exchangeable(found: list[Gradient]) -> list[Gradient]:
-    """Returns gradients, unless one has a dtype that is not exchanged or there is none at all.
+    """Returns gradients after checking that there is at least one, and that all have supported
+    dtypes.
 
     # Errors
 
@@ -385,7 +393,8 @@ def expect_exchangeable(found: list[Gradient]) -> list[Gradient]:
 def expect_same_values(
     found: Sequence[Gradient], read: Callable[[], list[Array | None]], group: Group
 ) -> None:
-    """Refuses variables whose values differ from rank 0's, since they would train apart; a collective call.
+    """Refuses variables whose values differ from rank 0's, because such ranks would train different
+    models; a collective call.
 
     # Errors
 
@@ -404,15 +413,15 @@ def expect_same_values(
 
 
 def merged(kinds: Sequence[Kind], group: Group) -> list[Kind]:
-    """The kind of each gradient, agreed on by all ranks; a collective call."""
+    """Returns the kind of each gradient, agreed on by all ranks; a collective call."""
     mine = numpy.array([KINDS.index(kind) for kind in kinds], numpy.uint8)
     theirs = group.all_gather(mine).reshape(group.world, len(mine))
     return [KINDS[number] for number in theirs.max(axis=0)]
 
 
 def gathered(group: Group, rows: Array, name: str) -> Array:
-    """The rows of all ranks, in the order of the ranks, whose numbers of rows may differ; a
-    collective call."""
+    """Returns the rows of all ranks in rank order; a collective call. Ranks may have different
+    numbers of rows."""
     counts = group.all_gather(numpy.array([len(rows)], numpy.int64))
     padded = numpy.zeros((counts.max(), *rows.shape[1:]), rows.dtype)
     padded[: len(rows)] = rows
@@ -423,17 +432,17 @@ def gathered(group: Group, rows: Array, name: str) -> Array:
 
 
 def bucket_bytes(found: Sequence[Gradient]) -> int:
-    """The approximate size of a bucket of gradients, in bytes.
+    """Returns the approximate size of a bucket of gradients, in bytes.
 
-    Small enough that the last bucket, which backward cannot hide, is a small part of all; large enough to
-    be worth a message and a call of Python.
+    Buckets are so small that the last one, whose exchange does not overlap with backward, is a
+    small part of all gradients, and large enough to be worth a message and a call of Python.
     """
     elements = sum(int(numpy.prod(each.shape)) for each in found if each.kind == "dense")
     return min(max(4 * elements // 16, 64 << 10), 4 << 20)
 
 
 def unique(names: Sequence[str]) -> list[str]:
-    """Unique names: a name that repeats gets its position appended."""
+    """Returns unique names: the position is appended to a name that has occurred before."""
     seen: set[str] = set()
     found = []
     for place, name in enumerate(names):

@@ -131,7 +131,7 @@ class Group:
         return self.core.local_world
 
     def __repr__(self) -> str:
-        """Its rank and size."""
+        """The group's rank and size."""
         return f"thinwire.Group(rank {self.rank} of {self.world})"
 
     def split(self, name: str) -> Group:
@@ -166,7 +166,7 @@ class Group:
     def reduce_scatter(
         self, array: numpy.ndarray[Any, Any], codec: str = "none", average: bool = False
     ) -> numpy.ndarray[Any, Any]:
-        """The sum (or average) over all ranks of this rank's part of `array`.
+        """Returns this rank's part of the sum (or average) of `array` over all ranks.
 
         The parts are equal pieces of the first dimension, which must divide by the world's size.
         """
@@ -190,14 +190,14 @@ class Group:
         return part
 
     def all_gather(self, array: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
-        """The arrays of all ranks, one after the other along the first dimension."""
+        """Returns the arrays of all ranks, concatenated along the first dimension."""
         check(array)
         rows = array.reshape(1) if array.ndim == 0 else array
         stacked = self._gathered(rows, described("all_gather", rows))
         return stacked.reshape(self.world * rows.shape[0], *rows.shape[1:])
 
     def broadcast(self, array: numpy.ndarray[Any, Any], root: int = 0) -> numpy.ndarray[Any, Any]:
-        """Replaces `array` on all ranks by that of rank `root`, in place, and returns it."""
+        """Replaces `array`, in place, by the array of rank `root`, and returns it."""
         check(array, writable=True)
         call = f"{described('broadcast', array)} from rank {root}"
         self.core.broadcast(array.ctypes.data, array.nbytes, root, call=call)
@@ -266,13 +266,13 @@ def check_raw(array: numpy.ndarray[Any, Any], codec: str) -> None:
 def described(
     operation: str, array: numpy.ndarray[Any, Any], codec: str = "none", average: bool = False
 ) -> str:
-    """A description of the call, which must be the same on all ranks."""
+    """Returns a description of the call, which must be the same on all ranks."""
     words = f"{operation} of {array.dtype}{list(array.shape)}"
     return words + f" by {codec}" * (codec != "none") + ", averaged" * average
 
 
 def merged(rows: numpy.ndarray[Any, Any], average: bool) -> numpy.ndarray[Any, Any]:
-    """The sum or average over the first dimension, the ranks."""
+    """Returns the sum or average over the first dimension, which is the ranks."""
     if average and rows.dtype.kind in "iu":
         return integer_mean(rows)
     total = rows.sum(axis=0, dtype=rows.dtype)
@@ -281,7 +281,7 @@ def merged(rows: numpy.ndarray[Any, Any], average: bool) -> numpy.ndarray[Any, A
 
 
 def integer_mean(rows: numpy.ndarray[Any, Any]) -> numpy.ndarray[Any, Any]:
-    """The exact mean over the first dimension, rounded towards zero.
+    """Returns the exact mean over the first dimension, rounded towards zero.
 
     Quotients and remainders are summed separately, because the sum of 64-bit integers may overflow.
     """

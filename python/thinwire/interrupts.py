@@ -1,8 +1,9 @@
 """Ctrl-C while a thread other than Python's main thread waits for other ranks.
 
 Python delivers signals to its main thread, which a framework may keep in a graph until the step ends.
-Code that waits there for a peer checks here whether Ctrl-C was pressed, and ends the wait. Where no
-code of Python waits, as under handlers of XLA, a thread looks for it and ends the group.
+Code that waits in such a graph for a peer checks, by this module, whether Ctrl-C was pressed, and
+then ends the wait. If no Python code waits, as under XLA's handlers, a thread checks for Ctrl-C and
+ends the group.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ LOOK_S = 0.2
 """The time that Python has to raise KeyboardInterrupt itself, in seconds."""
 _watched: weakref.WeakSet[Group] = weakref.WeakSet()
 ended: weakref.WeakSet[Group] = weakref.WeakSet()
-"""Groups that Ctrl-C has ended; Keras passes over a KeyboardInterrupt where it converts logs."""
+"""Groups that Ctrl-C has ended. They are recorded because Keras ignores a KeyboardInterrupt while
+it converts logs."""
 _watcher: threading.Thread | None = None
 _read: socket.socket | None = None
 _write: socket.socket | None = None
 
 
 def follow() -> None:
-    """Begins to watch for Ctrl-C; does nothing if something else does, such as an event loop."""
+    """Begins to watch for Ctrl-C, unless something else watches for it, such as an event loop."""
     global _read, _write
     is_first = threading.current_thread() is threading.main_thread()
     if _write is not None or not is_first:
@@ -49,10 +51,11 @@ def follow() -> None:
 
 
 def watch(group: Group) -> None:
-    """Makes Ctrl-C end the group if Python's main thread is kept in code that does not hear it.
+    """Makes Ctrl-C end the group if Python's main thread is in native code that does not react to
+    it.
 
-    JAX waits so where a program reads an array. The step fails, the peers learn why, and Python raises
-    KeyboardInterrupt when its main thread returns.
+    JAX waits in native code when a program reads an array. Ctrl-C then makes the step fail, the
+    peers learn why, and Python raises KeyboardInterrupt when its main thread returns.
     """
     global _watcher
     follow()
@@ -74,7 +77,8 @@ def _look(read: socket.socket) -> None:
 
 
 def _interrupt(number: int, frame: types.FrameType | None) -> None:
-    """Raises KeyboardInterrupt as Python's own handler does, and no later wait raises it once more."""
+    """Raises KeyboardInterrupt as Python's own handler does, and makes sure that no later wait
+    raises it again."""
     pressed()
     signal.default_int_handler(number, frame)
 

@@ -23,8 +23,8 @@ open_groups: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def ended(group: Any) -> str:
-    """The reason why a group has ended in this process: "closed", or "of the parent process" in a fork;
-    "" for an open group."""
+    """Returns the reason why a group has ended in this process: "closed", or "of the parent
+    process" in a fork. Returns "" for an open group."""
     if group.process != os.getpid():
         return "of the parent process"
     return "" if group in open_groups else "closed"
@@ -37,7 +37,8 @@ def raised(rank: int, error: BaseException) -> str:
 
 
 def _tell() -> None:
-    """Says why this rank could not continue, if it raised: the others fail at once, with the reason.
+    """If this rank has raised an exception, tells the other ranks, which then fail at once with
+    this reason.
 
     It runs before Python waits for its threads, some of which may wait for other ranks.
     """
@@ -51,7 +52,8 @@ def _tell() -> None:
 
 
 def _leave() -> None:
-    """Says goodbye, and lets callbacks that are under way end while there is an interpreter."""
+    """Closes the open groups, and waits for running callbacks while the interpreter still
+    exists."""
     _core.close_all([group.core for group in open_groups])
     _core.settle()
 
@@ -59,8 +61,9 @@ def _leave() -> None:
 def _let_go() -> None:
     """Closes the parent's sockets in a forked process, such as a worker of a DataLoader.
 
-    The other ranks notice the parent's death only when no process has its sockets open. Their descriptors
-    then refer to /dev/null, since copies of the parent's objects still use them.
+    The other ranks notice the parent's death only when no process has the parent's sockets open.
+    The descriptors of these sockets then refer to /dev/null, because copies of the parent's objects
+    still use them.
     """
     null = os.open(os.devnull, os.O_RDWR)
     for number, inode in _core.sockets():

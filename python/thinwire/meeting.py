@@ -1,6 +1,7 @@
 """The group that is used when none is given.
 
-A launcher's environment names one meeting of all ranks, at which a process can appear once.
+A launcher's environment describes one rendezvous of all ranks, and a process can take part in it
+only once.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from thinwire.arguments import instance
 
 
 def group_or_default(group: thinwire.Group | None) -> thinwire.Group:
-    """`group`, or the one of the launcher's environment, which this process joins when it is first
-    needed."""
+    """Returns `group`, or, if it is None, the group of the launcher's environment, which this
+    process joins at the first such call."""
     return default_group() if group is None else instance("group", group, thinwire.Group)
 
 
 @functools.cache
 def default_group() -> thinwire.Group:
-    """The one group of all ranks, by the launcher's environment."""
+    """Returns the group of all ranks that the launcher's environment describes."""
     return thinwire.init()

@@ -13,9 +13,9 @@ from typing import Any, Protocol
 from thinwire import arguments
 
 EVERY = 10
-"""Steps from one record that is written to the next."""
+"""Default number of steps between two records that are written."""
 SUMS = ("raw_bytes", "sent_bytes", "received_bytes", "encode_s", "decode_s", "wire_s")
-"""Figures of buckets that add up to those of the step."""
+"""Figures of buckets, whose sum over all buckets is the step's figure."""
 
 
 class Recorded(Protocol):

@@ -1,8 +1,8 @@
 """Residuals in files of NumPy, one per rank, for frameworks whose checkpoints are the model alone.
 
-The part of the gradients that a codec has lost so far is training state, like moments: a run that
-continues from a checkpoint without it never sends that part. A different number of ranks takes over the
-sum of all ranks' residuals.
+A residual is the part of the gradients that a codec has not sent yet. It is training state, like
+moments: a run that continues from a checkpoint without it never sends that part. If the run
+continues on a different number of ranks, the sum of all residuals is preserved.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Tensors = dict[str, tuple[list[int], bytes]]
 
 @dataclasses.dataclass(frozen=True)
 class Saved:
-    """The content of a file of `save_residuals`: its rank and save, the plan, and shapes and bytes
-    of f32 by name."""
+    """The content of a file of `save_residuals`: the rank, the number of ranks, the plan, and by
+    name the shapes and f32 bytes of tensors."""
 
     rank: int
     world: int
@@ -80,9 +80,10 @@ def load_residuals(exchanging: Any, path: str) -> None:
 def of_ranks(
     rank: int, world: int, file: Callable[[int], str], read: Callable[[str], Saved]
 ) -> tuple[str, Tensors]:
-    """The plan and the tensors of a rank, saved by any number of ranks, each in its own `file`.
+    """Returns the plan and the tensors of a rank, which any number of ranks have saved, each in its
+    own `file`.
 
-    Rank 0's file, if this rank can read it, tells how many ranks saved.
+    If this rank can read rank 0's file, it learns from it how many ranks saved.
     """
     saved_world = read(file(0) if Path(file(0)).exists() else file(rank)).world
 
@@ -113,7 +114,8 @@ def of_ranks(
 def entries_of(
     file: str, load: Callable[[str], dict[str, Any]], *errors: type[Exception]
 ) -> dict[str, Any]:
-    """The content that `load` finds in a file of `save_residuals`; `load` may raise `errors`."""
+    """Returns the content that `load` finds in a file of `save_residuals`; `load` may raise
+    `errors`."""
     try:
         # Opening a pipe would wait for a writer.
         if Path(file).exists() and not Path(file).is_file():

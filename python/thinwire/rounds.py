@@ -1,8 +1,9 @@
 """The copy of a model that a rank trains on its own, as arrays that the core exchanges in rounds.
 
-A framework passes its parameters as f32 and gets them back, rounded if its dtype has less precision.
-Changes that training then makes to a rounded parameter are added to the exact value here. Otherwise
-rounding would lose progress that is smaller than the dtype's resolution.
+A framework passes its parameters as f32 and gets them back. If its dtype has less precision, it
+rounds them. This module keeps the exact values, and adds to them the changes that training makes to
+the rounded parameters. Otherwise rounding would lose progress that is smaller than the dtype's
+resolution.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ Arrays = Mapping[str, numpy.ndarray[Any, Any]]
 
 
 def options_of(mode: str, codec: str | None, **others: Any) -> dict[str, Any]:
-    """The options of the exchange, checked. The default codec is "int8", and "none" for pairs,
-    which send parameters.
+    """Returns the options of the exchange after checking them. The default codec is "int8", or
+    "none" for pairs, which send parameters.
 
     # Errors
 
@@ -40,8 +41,9 @@ def options_of(mode: str, codec: str | None, **others: Any) -> dict[str, Any]:
 class Copy:
     """The parameters of one rank, and their rounds.
 
-    `read` returns them as f32, `write` sets the model to given values; `rounded` are the names of
-    the parameters that `write` rounds. All ranks begin with the same values. A collective call.
+    `read` returns the parameters as f32, and `write` writes values to the model. `rounded` are the
+    names of the parameters that `write` rounds. All ranks must begin with the same values. Creating
+    one is a collective call.
     """
 
     def __init__(
@@ -90,8 +92,9 @@ class Copy:
 
         # Errors
 
-        InvalidError for weights that were loaded too late: they would count as progress of this rank, which
-        rounds encode and an outer optimizer exaggerates.
+        InvalidError for weights that were loaded too late. Their difference from the common start
+        would count as progress of this rank: rounds would encode it, and an outer optimizer would
+        amplify it.
         """
         for name, now in self._read().items() if not self.steps() else ():
             if not numpy.array_equal(now, self._given.get(name, self._exact[name]), equal_nan=True):
@@ -113,7 +116,7 @@ class Copy:
 
         # Errors
 
-        InvalidError if it is one.
+        InvalidError if the state is of a different model.
         """
         arguments.text("the progress in the state", progress)
         for name, value in self._exact.items():
@@ -163,7 +166,7 @@ def as_arrays(found: Arrays) -> dict[str, numpy.ndarray[Any, Any]]:
 
 
 def addresses(arrays: Arrays) -> list[int]:
-    """The addresses of arrays, which do not move."""
+    """Returns the addresses of arrays, which do not change."""
     return [each.ctypes.data for each in arrays.values()]
 
 

@@ -1,9 +1,9 @@
 //! Draft: the files of a checkpoint or snapshot before it is published under its name.
 //!
-//! In a folder, a draft is a hidden folder, which is renamed once it is complete. Objects of a bucket cannot
-//! be renamed: there the files stay in a folder that no other draft has, and the manifest, written last,
-//! names this folder. Law: a checkpoint that replaces another one does so by this single write, and files
-//! that a manifest may name are not removed.
+//! In a folder, a draft is a hidden folder, which is renamed once it is complete. Objects of a bucket
+//! cannot be renamed. So in a bucket, the files stay in a folder that no other draft has, and the
+//! manifest, which is written last, names this folder. Law: a checkpoint replaces another one by this
+//! single write, and files that a manifest may name are not removed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +33,7 @@ pub struct Draft(Files);
 #[derive(Debug)]
 enum Files {
     Stored(Stored),
-    /// Bytes by name, of a rank whose files another rank writes.
+    /// Bytes by name, for a rank whose files another rank writes.
     Memory(RefCell<BTreeMap<String, Vec<u8>>>),
 }
 
@@ -43,7 +43,7 @@ struct Stored {
     series: Series,
     /// Folder of the files in the store.
     folder: String,
-    /// Name of the folder in a manifest, if the files stay in it.
+    /// Name of the folder as the manifest contains it, if the files stay in this folder.
     noted: String,
     /// Whether a manifest that names the files may be in the store.
     is_named: Cell<bool>,
@@ -89,8 +89,8 @@ impl Draft {
         Draft::new(store, Series::Steps, folder, noted)
     }
 
-    /// Starts a snapshot, unless another process has started it, and removes abandoned ones. All processes
-    /// that take part give the same name, which no other draft has.
+    /// Starts a snapshot, unless another process has started it, and removes abandoned snapshots. All
+    /// processes that take part give the same name, which no other draft has.
     ///
     /// # Errors
     /// If the folder cannot be made.
@@ -225,9 +225,9 @@ impl Draft {
         names.into_iter().map(check).collect()
     }
 
-    /// Writes the manifest, which makes the draft the checkpoint with this number. Returns its path, or
-    /// `None` if there is a snapshot with this number already. A checkpoint of the same step is replaced;
-    /// other files in its folder that do not belong to a checkpoint are kept.
+    /// Writes the manifest, by which the draft becomes the checkpoint with this number. Returns the
+    /// checkpoint's path, or `None` if a snapshot with this number exists already. A checkpoint of the
+    /// same step is replaced; other files in its folder that do not belong to a checkpoint are kept.
     ///
     /// # Errors
     /// If the manifest cannot be written, or the checkpoint cannot be given its name.
@@ -268,8 +268,8 @@ impl Draft {
         }
     }
 
-    /// Removes the draft of a snapshot, unless it is the newest one: the process that published it may not
-    /// have received the store's answer.
+    /// Removes the draft of a snapshot, unless it is the newest snapshot: it may have been published by
+    /// a process that has not received the store's answer.
     pub fn discard_unless_newest(&self) {
         let is_own = |it: &Stored| {
             let Some(number) = newest(&*it.store, it.series)? else { return Ok(false) };
@@ -283,7 +283,8 @@ impl Draft {
 }
 
 impl Stored {
-    /// Returns an error of the store as an error of a checkpoint; for a folder, it always names the file.
+    /// Converts an error of the store to an error of a checkpoint, which for a folder always names the
+    /// file.
     fn unwritten(&self, error: Error) -> Error {
         match self.series {
             Series::Steps if !self.store.renames() => error.context("cannot write the checkpoint"),
@@ -297,8 +298,8 @@ fn named_folder(store: &dyn Store, name: &str) -> Result<Option<String>, Error> 
     Ok(store.find(name, MANIFEST, MANIFEST_BYTES_MAX)?.and_then(|text| folder_in(&text)))
 }
 
-/// Removes checkpoints in a place that were begun and not completed, and probes of processes that were
-/// killed. No process may be writing there.
+/// Removes from a folder or bucket the checkpoints that were begun and not completed, and the test files
+/// of processes that were killed. No process may be writing there.
 ///
 /// # Errors
 /// If the folder or bucket cannot be read, or something in it cannot be removed.

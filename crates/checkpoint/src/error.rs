@@ -1,4 +1,4 @@
-//! Errors of checkpoints and of their places.
+//! Errors of checkpoints and of the folders or buckets that contain them.
 
 use std::error::Error as StdError;
 use std::io;
@@ -12,13 +12,14 @@ use thinwire_wire::Hint;
 pub enum Kind {
     /// The caller asked for something impossible, or a setting is missing or wrong.
     Invalid,
-    /// There is no checkpoint, or its place cannot be reached.
+    /// There is no checkpoint, or its folder or bucket cannot be reached.
     Missing,
     /// A checkpoint is damaged, or belongs to another model.
     Damaged,
     /// The operating system or an object store refused to read or write.
     Io,
-    /// A folder or bucket is away and may come back, such as a network folder that is mounted again.
+    /// A folder or bucket is temporarily unavailable, such as a network folder that may be mounted
+    /// again.
     Away,
     /// Another training writes its checkpoints to the folder or bucket.
     Taken,
@@ -75,7 +76,7 @@ impl Error {
         Error { source: Some(source.into()), ..self }
     }
 
-    /// Puts the operation in front of the message.
+    /// Puts the name of the operation in front of the message.
     #[must_use]
     pub fn context(self, doing: &str) -> Error {
         Error { message: format!("{doing}: {}", self.message), ..self }

@@ -2,9 +2,10 @@
 //!
 //! A bucket has no locks. So rank 0 writes job and epoch to an object, with a number that it increases every
 //! [`BEAT`]. A process that finds the object of another job watches it for [`LEASE`]. If the number
-//! increases, the other training is alive. If it does not, the other training was killed, and the process
-//! takes the bucket. Laws: of two trainings that write to a bucket, the one that has lost its lease writes no
-//! more checkpoints; a store that does not answer delays a training by one request.
+//! increases, the other training is alive. If it does not, the other training was killed, and the
+//! process takes the bucket. Laws: if two trainings write to a bucket, the training that has lost its
+//! lease writes no more checkpoints; a store that does not answer delays a training by at most one
+//! request.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -16,7 +17,7 @@ use crate::error::{Error, Kind};
 use crate::manifest::new_token;
 use crate::{Location, PATIENCE, Store};
 
-/// File or object with the elastic job and the epoch whose rank 0 writes to the place.
+/// File or object with the elastic job and the epoch whose rank 0 writes to the folder or bucket.
 pub(crate) const OWNER: &str = ".thinwire-job";
 /// Interval at which the owner shows that it is alive.
 const BEAT: Duration = Duration::from_secs(3);
@@ -100,7 +101,7 @@ impl Lease {
     /// Takes a bucket for rank 0, once it is certain that no other training writes there.
     ///
     /// # Errors
-    /// If another training does, or the bucket cannot be reached.
+    /// If another training writes there, or the bucket cannot be reached.
     pub fn take(place: &Path, say: fn(String)) -> Result<Lease, Error> {
         let mut lease = Lease::open(place)?;
         lease.acquire(say)?;
@@ -108,7 +109,7 @@ impl Lease {
         Ok(lease)
     }
 
-    /// Opens a bucket without taking it. Each [`Lease::check`] takes it, if it is free.
+    /// Opens a bucket without taking it. Each [`Lease::check`] takes the bucket if it is free.
     ///
     /// # Errors
     /// If it has no address or credentials.
@@ -150,7 +151,7 @@ impl Lease {
         failed.filter(|_| self.beats.is_some()).map_or(Ok(()), |why| Err(Error::away(why)))
     }
 
-    /// Records that a request to the bucket has failed, until the next one.
+    /// Records that a request to the bucket has failed; the record is kept until the next request.
     pub fn note_failure(&self, why: String) {
         self.shared.state().failed = Some(why);
     }
@@ -246,7 +247,7 @@ impl Shared {
         self.ask(|| self.store.write("", OWNER, &[text.as_bytes()]))
     }
 
-    /// Writes the object if there is none.
+    /// Writes the object if it does not exist.
     fn create(&self) -> Result<(), Error> {
         let text = self.next();
         if self.ask(|| self.store.create("", OWNER, text.as_bytes()))? {
@@ -299,7 +300,7 @@ pub(crate) fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the time without a sign of life after which an owner has lost its lease.
+/// Returns the time without a renewal after which an owner has lost its lease.
 ///
 /// # Errors
 /// If the variable for it is not a time, or is too short.

@@ -6,9 +6,9 @@
 //! [`Manifest`]. Processes write the files to a [`Draft`] in a [`Store`], which is a folder or a bucket of an
 //! object store; [`Sealed`] reads them again.
 //!
-//! Further items are for a training and the place of its checkpoints: [`FolderLock`] keeps other trainings
-//! away, [`save`] runs the steps that all ranks take together, and [`save_last`] puts the last checkpoint
-//! elsewhere if its place is gone.
+//! Further items are for a training and the folder or bucket of its checkpoints: [`FolderLock`] keeps
+//! other trainings away, [`save`] runs the steps that all ranks take together, and [`save_last`] writes
+//! the last checkpoint to another folder if its own is gone.
 //!
 //! Laws: a reader of a store finds a checkpoint as a whole or not at all; reading gives what was written, bit
 //! for bit, or an error that names the damaged file.

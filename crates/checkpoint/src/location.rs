@@ -1,5 +1,5 @@
-//! Places for snapshots and checkpoints that all processes of a job share: a folder, or a bucket of an object
-//! store.
+//! Locations of snapshots and checkpoints, which all processes of a job share: a folder, or a bucket of
+//! an object store.
 
 use std::env;
 use std::fmt;
@@ -13,8 +13,8 @@ use crate::store::{self, Store};
 pub(crate) const SCHEME: &str = "s3://";
 /// Default for the longest time of a request to a bucket, including all its attempts.
 const REQUEST: Duration = Duration::from_secs(90);
-/// Longest time for a request to a bucket that delays a training, without the time for the bytes that it
-/// sends. After a signal, a launcher waits for ranks about three times as long.
+/// Longest time of a request to a bucket that delays a training, not counting the time for the bytes
+/// that it sends. After a signal, a launcher waits for ranks about three times as long.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest time for a request that checks whether a place can be written.
 const CHECK: Duration = Duration::from_secs(20);
@@ -62,7 +62,7 @@ impl Location {
         self.store_within(CHECK)?.check().map_err(|error| error.context(&doing))
     }
 
-    /// Returns the place, with the address of its object store if it is in one.
+    /// Returns the location as text, with the address of the object store for a bucket.
     pub fn address(&self) -> String {
         match self {
             Location::Folder(_) => self.to_string(),
@@ -115,7 +115,7 @@ impl Location {
         }
     }
 
-    /// Splits the last part off the name in a bucket.
+    /// Splits the last part off the name in a bucket; returns the rest and that part.
     pub fn split(&self) -> Option<(Location, String)> {
         let Location::Bucket(bucket) = self else { return None };
         let (parent, name) = bucket.rsplit_once('/')?;

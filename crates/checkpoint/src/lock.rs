@@ -2,13 +2,13 @@
 //!
 //! Only one training at a time may write, since two would write the same files. Rank 0 holds a lock on the
 //! folder itself, which the system releases however the process ends. On file systems without locks, nothing
-//! is checked. A lock belongs to the folder, wherever it is moved. If the folder was removed and made again,
-//! the new one is taken in its place. Law: nothing is written to another folder with the same name that
-//! another training has, or that has checkpoints.
+//! is checked. A lock belongs to the folder, even if the folder is moved. If the folder was removed and
+//! created again, the new folder is locked instead. Law: if another folder has the same name, nothing is
+//! written to it if another training has locked it or if it contains checkpoints.
 //!
 //! In an elastic job, rank 0 may be another process in every epoch, and the rank 0 of an earlier epoch may be
-//! stopped and still hold the lock. So rank 0 also writes job and epoch to a file there. Law: once it has
-//! done so, no rank 0 of an earlier epoch commits or removes anything.
+//! stopped and still hold the lock. So rank 0 also writes the job and the epoch to a file in the folder.
+//! Law: once it has done so, no rank 0 of an earlier epoch commits or removes anything.
 
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::MetadataExt;
@@ -39,7 +39,7 @@ const MARKING: Duration = Duration::from_secs(2);
 /// Interval between attempts to take a lock that another process holds.
 const TRY: Duration = Duration::from_millis(20);
 
-/// Place and interval of a training's checkpoints, and the way in which the user hears of them.
+/// Location and interval of a training's checkpoints, and callbacks for messages to the user.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// The folder of the checkpoints, or their `s3://BUCKET/PREFIX`.
@@ -179,8 +179,8 @@ impl FolderLock {
         FolderLock::Folder(Held { path, opened, owner: None, mark: None, say })
     }
 
-    /// Checks that the folder is still the one that is locked, or takes one that was made again, and that it
-    /// belongs to this training.
+    /// Checks that the folder is still the one that is locked and belongs to this training. If the
+    /// folder was created again, locks the new one.
     ///
     /// # Errors
     /// If the folder was moved, removed or replaced, or if another training writes there.
@@ -200,7 +200,7 @@ impl FolderLock {
         }
     }
 
-    /// Returns the lock for a folder with this mark, which stays the same across all epochs of a job.
+    /// Returns the lock for a folder with this mark. The mark stays the same in all epochs of a job.
     #[must_use]
     pub fn of_mark(mut self, mark: Option<&str>) -> FolderLock {
         // The objects of a bucket are not moved.
@@ -279,7 +279,7 @@ impl Held {
         is_moved || (self.mark.is_some() && self.mark_there() != self.mark)
     }
 
-    /// Takes a folder that was made again at the path, instead of the one that was held.
+    /// Locks a folder that was created again at the path, instead of the folder that was locked before.
     fn adopt(&self, opened: &mut Opened) -> Result<(), Error> {
         let path = self.path.display();
         let hint = "do not move the folder of a training until its end, or create a new empty one";
@@ -349,8 +349,8 @@ fn crc32_in(path: &Path) -> Option<u32> {
     crc32_of(&store.read("", MANIFEST, MANIFEST_BYTES_MAX).ok()?)
 }
 
-/// Returns the result of `resume`, once that checkpoint and the place of other checkpoints exist. Waits at
-/// most `patience` for this; a place that does not exist then is made later.
+/// Returns the result of `resume`, once that checkpoint and the folder of the other checkpoints exist.
+/// Waits at most `patience` for both. If the folder does not exist by then, it is created later.
 ///
 /// # Errors
 /// If the checkpoint does not exist by then.
@@ -399,7 +399,7 @@ fn absence(place: &Path) -> Option<String> {
 /// Returns the mark of the folder or bucket, which is the same in all processes that share it.
 ///
 /// # Errors
-/// If it has no mark, and none can be written.
+/// If the folder or bucket has no mark, and none can be written.
 pub fn mark(folder: &Path) -> Result<String, Error> {
     let store = Location::from(folder).store()?;
     let token = new_token()?;

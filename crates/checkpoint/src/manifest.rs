@@ -18,7 +18,7 @@ use crate::error::{Error, Kind};
 pub const MANIFEST: &str = "manifest.json";
 /// Longest manifest that is read.
 pub const MANIFEST_BYTES_MAX: u64 = 1 << 28;
-/// Shortest name of a folder of files within that of a checkpoint, in letters.
+/// Shortest name, in letters, of a folder of files within the folder of a checkpoint.
 pub(crate) const TOKEN_LETTERS: usize = 16;
 
 const CHECKSUM: &str = "crc32";
@@ -80,10 +80,10 @@ pub trait Record: Serialize + DeserializeOwned {
     /// Series of the checkpoints.
     const SERIES: Series;
 
-    /// Refuses values that no writer records; the error is one line.
+    /// Refuses values that no writer would record; the error is one line.
     ///
     /// # Errors
-    /// If there are such values.
+    /// If the record has such values.
     fn check(&self) -> Result<(), String>;
 
     /// Returns whether a checkpoint may have a file with this name. When a checkpoint is replaced, such files

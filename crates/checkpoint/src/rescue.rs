@@ -2,10 +2,10 @@
 //!
 //! The folder may be full, unmounted or removed when the training ends. Ranks try again until [`RETRY`] or
 //! [`RETRY_IN_BUCKET`], or the number of seconds in [`RETRY_VARIABLE`], has passed since the first attempt
-//! began. Then rank 0 writes the checkpoint to a new folder in the one that [`FOLDER_VARIABLE`] names, or in
-//! the temporary folder. The other ranks send it their files, since no folder except the lost one is known to
-//! be shared. The resulting error names the path. Law: a checkpoint that was saved in this way equals the one
-//! that the folder would have received.
+//! began. Then rank 0 writes the checkpoint to a new folder, within the folder that [`FOLDER_VARIABLE`]
+//! names or within the temporary folder. The other ranks send it their files, since no folder except the
+//! lost one is known to be shared. The resulting error names the path. Law: a checkpoint that was saved
+//! in this way equals the checkpoint that would have been written to the lost folder.
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
@@ -70,8 +70,8 @@ pub fn save_last<S: Saved, T>(
     saved.ok_or_else(|| Error::new(Kind::Failed, "a last checkpoint is not left out"))
 }
 
-/// Saves a checkpoint by `attempt` as [`save_last`] does. If its folder is only away for a while, or its
-/// bucket does not accept it, returns `None`, and training can continue. All ranks call this.
+/// Saves a checkpoint by `attempt` as [`save_last`] does. If its folder is only temporarily unavailable,
+/// or its bucket does not accept it, returns `None`, and training can continue. All ranks call this.
 ///
 /// # Errors
 /// As [`save_last`].
@@ -146,7 +146,7 @@ fn may_skip(policy: &Policy, error: &Error) -> bool {
 }
 
 impl Policy {
-    /// Reports that a checkpoint could not be written; the rank that could not write it also reports why.
+    /// Reports that a checkpoint could not be written. The rank that has failed also reports the reason.
     pub fn warn_unsaved(&self, error: &Error, step: u64) {
         if error.kind() != Kind::Echo {
             let why = error.with_remedy();

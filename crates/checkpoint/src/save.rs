@@ -1,7 +1,7 @@
 //! Steps that all ranks take together to save a checkpoint.
 //!
-//! Without a check, a folder that ranks do not share would be noticed only at the first checkpoint, which by
-//! default comes after the last step. Law: if ranks write to different folders, no step is taken.
+//! Without [`check_folder`], ranks would notice only at the first checkpoint, by default after the last
+//! step, that they do not share the folder. Law: if ranks write to different folders, no step is taken.
 
 use std::path::{Path, PathBuf};
 
@@ -101,7 +101,7 @@ fn missed(folder: &Path, all: &[Vec<u8>]) -> Result<(), Error> {
 /// Checks that ranks continue from the same checkpoint, or all from the start; all ranks call this.
 ///
 /// # Errors
-/// If they do not, or a rank is lost.
+/// If ranks continue from different checkpoints, or a rank is lost.
 pub fn check_origin<T: Record>(
     resumed: Option<&Sealed<T>>,
     gather: impl FnOnce(&[f32]) -> Result<Vec<f32>, Error>,
@@ -189,7 +189,8 @@ fn begin(
     Draft::open(&policy.folder, step, &token.unwrap_or_default())
 }
 
-/// Returns this rank's result of the operation `what`, once all ranks have theirs; all ranks call this.
+/// Returns this rank's result of the operation `what`, once all ranks have finished the operation; all
+/// ranks call this.
 ///
 /// # Errors
 /// If this rank or another one failed, or a rank is lost.

@@ -50,11 +50,11 @@ impl<T: Record> Sealed<T> {
         Ok(Sealed { store, folder, manifest, crc32: checksum(&text) })
     }
 
-    /// Opens the checkpoint or snapshot that a user means by a place: the one there, or the newest in it. A
-    /// bucket must answer within `patience`.
+    /// Opens the checkpoint or snapshot that a user means by a location: the one at this location, or
+    /// the newest one in this folder or bucket. A bucket must answer within `patience`.
     ///
     /// # Errors
-    /// If there is none, or its manifest is damaged.
+    /// If there is no checkpoint, or its manifest is damaged.
     pub fn resolve(location: &Location, patience: Duration) -> Result<Sealed<T>, Error> {
         if let (Series::Snapshots, Some((parent, name))) = (T::SERIES, location.split())
             && T::SERIES.number_of(&name).is_some()
@@ -124,7 +124,7 @@ impl<T: Record> Sealed<T> {
         }
     }
 
-    /// Returns the error about a damaged file, or about the whole if the name is empty.
+    /// Returns the error about a damaged file, or about the whole checkpoint if the name is empty.
     pub fn damaged(&self, name: &str, why: &str) -> Error {
         damaged(T::SERIES, &self.path(name).to_string_lossy(), why)
     }

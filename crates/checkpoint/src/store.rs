@@ -32,8 +32,8 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// If no file can be written.
     fn check(&self) -> Result<(), Error>;
 
-    /// Returns whether a draft has its own folder, which is renamed when it is complete. Otherwise its files
-    /// stay, and the manifest names their folder.
+    /// Returns whether a draft has its own folder, which is renamed when the draft is complete.
+    /// Otherwise the files stay where they are, and the manifest names their folder.
     fn renames(&self) -> bool;
 
     /// Begins a draft in this folder.
@@ -78,9 +78,9 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// If it cannot be removed.
     fn remove(&self, folder: &str, file: &str) -> Result<(), Error>;
 
-    /// Writes the manifest, which makes the files of a draft the checkpoint `name`. Returns whether there was
-    /// none with this name. With `is_file`, which identifies the files of a checkpoint, an existing one is
-    /// replaced; without it, none is.
+    /// Writes the manifest, by which the files of a draft become the checkpoint `name`. With `is_file`,
+    /// which identifies the files of a checkpoint, an existing checkpoint is replaced; without it, an
+    /// existing one remains. Returns whether no checkpoint had this name.
     ///
     /// # Errors
     /// If the manifest cannot be written, or the checkpoint cannot be given its name.

@@ -85,7 +85,7 @@ fn by_letters<'a>(command: &'a clap::Command, word: &OsString) -> impl Iterator<
     command.get_arguments().filter(is_given).filter_map(Arg::get_long)
 }
 
-/// Replaces former names of flags by the current ones, and prints one notice about it.
+/// Replaces former names of flags by the current names, and prints one notice about this.
 fn with_new_names(words: &mut [OsString]) {
     let Some((command, words)) = words.split_first_mut() else { return };
     for renamed in RENAMED.iter().filter(|it| it.commands.iter().any(|name| command == name)) {

@@ -51,7 +51,7 @@ impl Activations {
         !self.activation_codecs.is_empty()
     }
 
-    /// Refuses these codecs for a plan in which no activations travel.
+    /// Refuses these codecs for a plan in which no activations are sent.
     ///
     /// # Errors
     /// If any were given.

@@ -111,7 +111,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// Returns a hint for a lost rank, of which nothing else is known.
+/// Returns a hint for a lost rank if the reason of the loss is not known.
 fn loss_hint(error: &thinwire_link::Error) -> Option<String> {
     let rank = error.rank.filter(|_| is_loss(error.kind))?;
     Some(format!("look at {rank}'s own output"))

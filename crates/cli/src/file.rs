@@ -1,7 +1,8 @@
 //! Reading the user's files with a size limit, and replacing them atomically.
 //!
-//! Opening a pipe waits for a writer, and a device may never end. These functions therefore read only regular
-//! files of limited length, and otherwise return an error that names the expected file.
+//! Opening a pipe waits for a writer, and reading a device may never end. These functions therefore read
+//! only regular files of limited length. For anything else they return an error that names the expected
+//! file.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek};

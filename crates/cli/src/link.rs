@@ -84,13 +84,13 @@ impl Settings {
         std::env::var("NETWORK").unwrap_or_else(|_| emulated())
     }
 
-    /// Returns settings with a second connection for transfers that nothing waits for, unless the number of
-    /// connections was given.
+    /// Returns settings with a second connection for bulk transfers, for which no rank waits, unless the
+    /// number of connections was given.
     pub fn with_bulk(&self) -> Settings {
         Settings { connections_min: 2, ..self.clone() }
     }
 
-    /// Connects this rank to the meeting place of the ranks.
+    /// Connects this rank to the rendezvous store.
     ///
     /// # Errors
     /// If the store's address is taken or does not answer, or the token is wrong or missing.

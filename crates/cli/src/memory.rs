@@ -1,5 +1,5 @@
-//! Memory of this machine and this process: how much is free, the growth of the process, and settings of the
-//! allocator for freed memory.
+//! Memory of this machine and this process: the free memory, the growth of the process, and settings of
+//! the allocator for freed memory.
 //!
 //! The tensors of one step have the same sizes as those of the previous step. If the allocator returns their
 //! memory to the system between steps, every page must be mapped and cleared again. This takes a tenth of a

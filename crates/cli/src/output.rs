@@ -140,7 +140,7 @@ fn tell(line: impl Display) {
     let _ = writeln!(std::io::stderr().lock(), "{}", escaping::line(&line.to_string()));
 }
 
-/// Returns whether to draw: standard error is a terminal, and plain text was not requested.
+/// Returns whether progress is drawn: if standard error is a terminal, and plain text was not requested.
 pub fn is_lively() -> bool {
     std::io::stderr().is_terminal()
         && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())

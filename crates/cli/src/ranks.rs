@@ -67,8 +67,8 @@ pub fn check_parts(flags: &Flags, ranks: Option<u32>, parts: u32) -> Result<()> 
     Ok(())
 }
 
-/// Prepares a rank before it meets the others. If the preparation fails, the other ranks are told if they can
-/// be reached, so that none of them waits for this rank.
+/// Prepares a rank before it connects to the others. If the preparation fails, tells the other ranks, if
+/// they can be reached, so that none of them waits for this rank.
 ///
 /// # Errors
 /// Errors of the preparation.

@@ -104,7 +104,7 @@ pub struct Elastic {
     pub ranks: RangeInclusive<u32>,
     /// Largest number of replacements of dead ranks.
     pub restarts: u32,
-    /// Whether a replacement could take part, so that hints advise one.
+    /// Whether a replacement could take part, so that hints advise starting one.
     pub replaces: bool,
     /// Time of silence after which a rank counts as lost, or `None` for the default.
     pub silence: Option<Duration>,

@@ -7,8 +7,8 @@ use crate::error::Error;
 use crate::lists::Lists;
 use crate::sample::Weights;
 
-/// In-neighbours of every vertex: the vertices from which it receives messages, and among which samplers
-/// draw.
+/// In-neighbours of every vertex: the vertices from which the vertex receives messages. Samplers draw
+/// among them.
 ///
 /// Vertices are `0..vertices`. The list of vertex `v` is `neighbors[offsets[v]..offsets[v + 1]]`: column `v`
 /// of the adjacency matrix in compressed sparse columns (CSC), or row `v` of its transpose (CSR). An edge is
@@ -158,8 +158,8 @@ impl Adjacency {
         lists.split().0
     }
 
-    /// Returns the graph of [`Adjacency::symmetrized`] and the weights of its edges. An edge that replaces
-    /// several has the largest of their weights.
+    /// Returns the graph of [`Adjacency::symmetrized`] and the weights of its edges. An edge that
+    /// replaces several edges has the largest of their weights.
     ///
     /// # Errors
     /// If the numbers of weights and edges differ.

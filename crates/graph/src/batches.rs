@@ -1,8 +1,8 @@
 //! Batches of a pass: the training vertices in random order, divided over steps and ranks.
 //!
 //! Laws: a pass has every training vertex once. Its order depends only on seed and pass, so every rank knows
-//! the batches of all ranks in advance. The lengths of batches differ by at most one within a rank; with
-//! [`Batches::global`], over all ranks.
+//! the batches of all ranks in advance. The lengths of a rank's batches differ by at most one; with
+//! [`Batches::global`], the lengths of all ranks' batches do.
 
 use std::ops::Range;
 
@@ -157,7 +157,7 @@ impl Batches {
         Key { seed: self.seed, step: position.pass, tensor: position.step }.for_rank(rank)
     }
 
-    /// Returns the position after another.
+    /// Returns the position that follows this one.
     pub fn after(&self, Position { pass, step }: Position) -> Position {
         if step + 1 < self.steps {
             Position { pass, step: step + 1 }

@@ -15,9 +15,9 @@ use thinwire_wire::random::Key;
 use crate::adjacency::Adjacency;
 use crate::error::Error;
 
-/// Generates a graph in which every vertex has edges to `degree` earlier ones, in both directions, without
-/// repeated edges and loops. The first vertices have fewer edges. This is preferential attachment (Barabási
-/// and Albert, "Emergence of Scaling in Random Networks", 1999).
+/// Generates a graph in which every vertex has edges to `degree` earlier vertices, in both directions,
+/// without repeated edges or loops. The first vertices have fewer edges. This is preferential attachment
+/// (Barabási and Albert, "Emergence of Scaling in Random Networks", 1999).
 ///
 /// # Errors
 /// If there are 2^31 or more vertices.

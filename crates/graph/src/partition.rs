@@ -1,10 +1,10 @@
-//! Partitioners: they decide which rank has which vertices.
+//! Partitioners, which decide which rank has which vertices.
 //!
-//! A part has training vertices, whose batches its rank computes, and further ones, whose features it stores.
-//! Its *closure* is its training vertices with all in-neighbours within some hops: the vertices that its
-//! batches can use. A part is self-reliant if its rank has the whole closure; otherwise the missing vertices
-//! of the closure are remote. Good partitions give all ranks the same number of training vertices, and
-//! closures that overlap little.
+//! A part has training vertices, whose batches its rank computes, and further vertices, whose features
+//! the rank stores. Its *closure* is its training vertices with all in-neighbours within some hops: the
+//! vertices that its batches can use. A part is self-reliant if its rank has the whole closure;
+//! otherwise the missing vertices of the closure are remote. Good partitions give all ranks the same
+//! number of training vertices, and closures that overlap little.
 
 mod level;
 mod metis;
@@ -38,11 +38,11 @@ pub enum Method {
     Hash,
     /// Cuts the vertices, in the order of their numbers, into ranges of equal weight.
     Ranges,
-    /// Linear deterministic greedy: assigns each vertex to the part with most of its neighbours, with a
-    /// discount for full parts.
+    /// Linear deterministic greedy: assigns each vertex to the part with most of its neighbours, and
+    /// prefers parts with more room.
     Ldg,
-    /// Assigns each vertex to the part with most of its neighbours, minus a cost that grows with the part's
-    /// size.
+    /// Assigns each vertex to the part with the highest score: the number of the vertex's neighbours in
+    /// the part, minus a cost that grows with the part's size.
     Fennel,
     /// Assigns each training vertex to the part that has the most training vertices within the hops, divided
     /// by the size of the part's closure.

@@ -7,10 +7,10 @@
 //!
 //! 1. A sample is a pure function of graph, [`Sampling`], seeds and [`Key`](thinwire_wire::random::Key), so it
 //!    is the same on every rank and for any number of threads.
-//! 2. Without replacement, a destination has the smaller of its degree and its fan-out as edges, all
-//!    different, and every such set is equally likely.
-//! 3. Vertices are numbered by their first occurrence, seeds first, so the destinations of every hop are a
-//!    part of one list, and sources begin with the destinations.
+//! 2. Without replacement, the number of a destination's edges is the smaller of its degree and its
+//!    fan-out. The edges are all different, and every such set is equally likely.
+//! 3. Vertices are numbered by their first occurrence, seeds first. So the destinations of every hop are
+//!    a range of one list, and the sources begin with the destinations.
 
 mod block;
 mod draw;

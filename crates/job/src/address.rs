@@ -1,4 +1,5 @@
-//! Addresses as `host:port`: which ones are on this machine, and where a store listens.
+//! Addresses as `host:port`: tests whether they are on this machine, and the address on which a store
+//! listens.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
@@ -6,7 +7,7 @@ use thinwire_link::tcp::address_towards;
 
 use crate::error::Error;
 
-/// The port where rank 0 waits for the others if nobody names one.
+/// The port where rank 0 waits for the others if no port is given.
 pub const PORT: u16 = 29417;
 
 /// Returns whether an address, with or without a port, is on this machine only.
@@ -68,9 +69,9 @@ pub fn resolved(address: &str) -> Result<SocketAddr, Error> {
     })
 }
 
-/// Returns the address on which the host of a store listens if all ranks are told to meet at `coordinator`.
-/// This is loopback if `coordinator` is on loopback. If not, it is all interfaces, because a host's own
-/// name often resolves to loopback only.
+/// Returns the address on which the process that hosts a store listens, if all ranks are told to meet at
+/// `coordinator`. If `coordinator` is on loopback, this is loopback. Otherwise it is all interfaces,
+/// because a host's own name often resolves to loopback only.
 pub fn listening(coordinator: &str) -> Result<SocketAddr, Error> {
     let resolved = resolved(coordinator)?;
     if is_loopback(coordinator) {
@@ -83,9 +84,9 @@ pub fn listening(coordinator: &str) -> Result<SocketAddr, Error> {
     Ok(SocketAddr::new(any, resolved.port()))
 }
 
-/// Returns the address at which other hosts reach this one under `name` (a name and a port), which resolves
-/// to `found` here. On Debian a host's own name resolves to loopback. The address is then the one from which
-/// this host reaches others, if it reaches any.
+/// Returns the address at which other hosts reach this host under `name` (a name and a port), which
+/// resolves to `found` on this host. On Debian a host's own name resolves to loopback. In this case,
+/// returns the address from which this host reaches other hosts, if it reaches any.
 pub fn seen_by_others(name: &str, found: IpAddr) -> IpAddr {
     seen_by(name, found, |elsewhere| address_towards(elsewhere).ok())
 }

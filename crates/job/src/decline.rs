@@ -1,8 +1,8 @@
-//! A rank that ends before it has met the others tells them, so that they do not wait for it.
+//! A rank that ends before it is connected to the others tells them, so that they do not wait for it.
 //!
-//! The others learn of it within a second, while they wait for the rank's address. If rank 0 hosts the store
-//! and does not come, it opens the store for five seconds; ranks that look for the store later do not find
-//! it.
+//! The others learn of it within a second, while they wait for the rank's address. If rank 0 is the one
+//! that ends, and was to host the store, it opens the store for five seconds. Ranks that look for the
+//! store later do not find it.
 
 use std::thread;
 use std::time::Duration;
@@ -19,8 +19,8 @@ use crate::rendezvous::{host, secret};
 /// Time for which a rank that will not come tries to reach the store.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Tells the others that this rank will not come, and why. A launcher that hosts the store watches
-/// its ranks itself, and is not told.
+/// Tells the other ranks that this rank will not come, and why. If a launcher hosts the store, does
+/// nothing, because the launcher watches its ranks itself.
 ///
 /// # Errors
 /// If the store's address is taken or does not answer, or the token is wrong or too short.

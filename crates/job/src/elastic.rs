@@ -17,10 +17,10 @@
 //!
 //! [`Steps`] decides what the process does at the beginning of an epoch and after each step.
 //!
-//! Where etcd keeps the coordinator's state ([`Store`]), every launcher has a [`Candidate`]: one of them hosts
-//! the coordinator, and another takes over when that one has gone.
+//! If etcd keeps the coordinator's state ([`Store`]), every launcher has a [`Candidate`]. One candidate
+//! hosts the coordinator, and another one takes over if it ends.
 //!
-//! Without the coordinator a run continues; members try to reconnect to it, after growing pauses. The crate
+//! If the coordinator is gone, a run continues; members try to reconnect after growing pauses. The crate
 //! [`thinwire_member`] has the rules by which the coordinator decides.
 //!
 //! ```

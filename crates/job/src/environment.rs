@@ -1,9 +1,9 @@
 //! Rank and world of this process, from flags and environment.
 //!
-//! A launcher gives them in environment variables, each launcher in its own; a person gives them in flags or
-//! arguments. This module is a pure function from both to a [`Place`], or to `None` if nothing launched this
-//! process. Explicit values take precedence over the environment. Dialects whose variables rarely occur by
-//! accident take precedence over the others: thinwire and torchrun, msrun, Open MPI, MPICH, Slurm.
+//! Each launcher sets environment variables of its own; a person gives flags or arguments. This module
+//! is a pure function from both to a [`Place`], or to `None` if no launcher started this process.
+//! Explicit values take precedence over the environment. Of the launchers, those whose variables rarely
+//! occur by accident come first: thinwire and torchrun, msrun, Open MPI, MPICH, Slurm.
 
 use crate::address::{self, PORT, joined};
 use crate::error::Error;
@@ -48,9 +48,9 @@ pub fn find(overrides: &Overrides, variables: Variables<'_>) -> Result<Option<Pl
     Ok(Some(place))
 }
 
-/// Returns the number of ranks of this process's job on its machine, including itself: the launcher's
-/// number, or else all ranks if they meet on loopback. It is 1 for a process without a launcher, or if the
-/// number is unknown.
+/// Returns the number of ranks of this process's job on its machine, including itself. This is the
+/// number that the launcher gives, or else, if ranks meet on loopback, the number of all ranks. Without
+/// a launcher, or if the number is unknown, it is 1.
 pub fn local_ranks(variables: Variables<'_>) -> u32 {
     launched(variables).ok().flatten().map_or(1, |place| place.local_world)
 }

@@ -1,4 +1,4 @@
-//! Errors that occur before the ranks of a job have met.
+//! Errors that occur before the ranks of a job are connected.
 //!
 //! The message is one line that includes its causes. For errors between ranks, the link's error
 //! ([`thinwire_link::Error`]) has the kind of error and the rank concerned.
@@ -18,7 +18,7 @@ pub enum Kind {
     NoRank,
     /// The coordinator of an elastic job refuses this process.
     Refused,
-    /// The ranks do not meet; [`Error::link`] has the details.
+    /// The ranks cannot connect; [`Error::link`] has the details.
     Link(thinwire_link::Kind),
 }
 
@@ -73,7 +73,7 @@ impl Error {
         Error { source: Some(Box::new(source)), ..Error::invalid(message) }
     }
 
-    /// Returns the link error that kept the ranks from meeting, if there was one.
+    /// Returns the link error that kept the ranks from connecting, if there was one.
     pub fn link(&self) -> Option<&thinwire_link::Error> {
         self.source.as_ref().and_then(|source| source.downcast_ref())
     }

@@ -1,9 +1,9 @@
 //! Identity of the job that meets at a store, so that the ranks of two jobs with the same address never mix.
 //!
-//! A store has the identity of its job before the first client can ask: a nonce, which differs for every
-//! meeting, and the launcher's name of the job, if there is one. A rank whose job has another name is
-//! refused. The nonce is part of the token of the links, so that a rank cannot connect to another job that
-//! has taken over a peer's address.
+//! A store has the identity of its job before it accepts the first client. The identity is a nonce,
+//! which differs for every rendezvous, and the launcher's name of the job, if it gives one. A rank whose
+//! job has another name is refused. The nonce is part of the token of the links, so that a rank cannot
+//! connect to another job that has taken over a peer's address.
 
 use std::time::Duration;
 
@@ -38,11 +38,11 @@ impl Identity {
         (KEY, format!("{} {}", self.nonce, self.job).into_bytes())
     }
 
-    /// Returns the identity of the job that meets at a store. If the store has none, the first rank that
-    /// comes sets its own.
+    /// Returns the identity of the job that meets at a store. If the store has no identity, the first
+    /// rank that connects sets one.
     ///
     /// # Errors
-    /// [`Kind::JobMismatch`] if it is not the job of the place.
+    /// [`Kind::JobMismatch`] if the store's job is not the job of `place`.
     pub fn at(store: &dyn Store, place: &Place) -> Result<Identity, link::Error> {
         let mine = Identity::fresh(place)?;
         let (key, value) = mine.entry();

@@ -62,7 +62,7 @@ impl Interrupt {
         self.signal().map(|signal| low_level::signal_name(signal).unwrap_or("a signal"))
     }
 
-    /// Notes that another rank was told to stop.
+    /// Records that another rank was told to stop.
     pub fn follow(&self, signal: i32) {
         self.signal.store(signal as usize, Ordering::Relaxed);
     }

@@ -1,9 +1,9 @@
-//! The place of this process in a job, and the rendezvous of the job's ranks.
+//! The rank and world of this process in a job, and the rendezvous of the job's ranks.
 //!
-//! A launcher tells a process its place in environment variables, a person in flags or arguments: [`find`]
-//! makes a [`Place`] from both. [`Meeting`] then connects to the job's rendezvous store, or opens it as rank
-//! 0, and makes links to all other ranks. Commands and bindings share this code, so a job behaves the same
-//! however its ranks were started.
+//! A launcher gives rank and world in environment variables; a person gives them in flags or arguments.
+//! [`find`] makes a [`Place`] from both. [`Meeting`] then connects to the job's rendezvous store, or
+//! opens it as rank 0, and makes links to all other ranks. Commands and bindings share this code, so a
+//! job behaves the same however its ranks were started.
 //!
 //! ```
 //! use std::thread;

@@ -1,4 +1,5 @@
-//! Rendezvous of the ranks of a job: a store at a known address, a secret, and then links to all other ranks.
+//! Rendezvous of the ranks of a job: ranks connect to a store at a known address, with a secret, and
+//! then make links to all other ranks.
 //!
 //! Law: every rank makes links of one name in the same order; links with different names may be made in any
 //! order, from any threads. Each link therefore uses its own connection to the store, so that a rank that
@@ -26,7 +27,8 @@ use crate::rendezvous::{host, secret};
 /// The longest name of a link in bytes, so that its keys fit into a store.
 const NAME_BYTES_MAX: usize = 48;
 
-/// Time that rank 0, as the store's host, stays to tell the others that the job is over.
+/// Time for which rank 0 keeps the store open after the job has ended, if it hosts the store, to tell
+/// the others that the job is over.
 pub(crate) const LINGER: Duration = Duration::from_secs(5);
 
 /// Time in which a watch may explain why the store is gone: the store's host may be the rank that was lost.
@@ -44,7 +46,7 @@ pub struct Settings {
     pub port: Option<u16>,
     /// TCP connections to each peer.
     pub connections: tcp::Connections,
-    /// Time that all ranks may take to meet.
+    /// Time within which all ranks must connect.
     pub timeout: Duration,
     /// The silence after which a rank counts as lost, see `heartbeat_timeout`.
     pub heartbeat_timeout: Duration,
@@ -85,7 +87,7 @@ impl Settings {
     }
 }
 
-/// A rank that knows where to meet the others.
+/// A rank that knows the store at which it finds the others.
 #[derive(Debug)]
 pub struct Meeting {
     place: Place,
@@ -139,7 +141,7 @@ impl Meeting {
         Ok(Meeting { place: place.clone(), world, store, options, uses, server })
     }
 
-    /// Returns this rank's place.
+    /// Returns this rank and the number of ranks.
     pub fn world(&self) -> World {
         self.world
     }
@@ -185,7 +187,8 @@ impl Meeting {
         self.options.heartbeat_timeout = None;
     }
 
-    /// Returns the store, and the address at which this rank reaches the others; `None` if it is alone.
+    /// Returns the store, and the local address from which this rank reaches the others; `None` if it is
+    /// alone.
     pub fn store(&self) -> Option<(&dyn Store, IpAddr)> {
         self.store.as_ref().map(|handle| (&handle.client as &dyn Store, self.options.bind))
     }

@@ -1,4 +1,4 @@
-//! Explicit values for a rank's place, which take precedence over those of a launcher.
+//! Explicit values for a rank's place. They take precedence over the values of a launcher.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! The place of a rank in a job, and where it comes from.
+//! The place of a rank in a job: rank, world, local ranks and rendezvous, and the source of these
+//! values.
 
 use std::fmt;
 
@@ -23,7 +24,7 @@ pub struct Place {
     pub coordinator: String,
     /// Process that runs the store.
     pub host: Host,
-    /// Source of this place.
+    /// Source of these values: a launcher's environment or the user's explicit values.
     pub source: Source,
     /// The launcher's name of the job or job step, the same for all ranks, if there is one.
     pub job: Option<String>,

@@ -12,7 +12,7 @@ pub const VARIABLE: &str = "THINWIRE_PORT";
 /// either, returns `None`, and each rank has a free port of its own.
 ///
 /// # Errors
-/// If the value is no port.
+/// If the value is not a port.
 pub fn port(overrides: Option<u16>, variables: Variables<'_>) -> Result<Option<u16>, Error> {
     let (name, said) = match (overrides, variables(VARIABLE)) {
         (Some(port), _) => ("port", port.to_string()),

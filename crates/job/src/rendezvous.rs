@@ -1,4 +1,4 @@
-//! The store where ranks meet, and the secret that opens it.
+//! The store where ranks meet, and the secret that gives access to it.
 
 use std::net::SocketAddr;
 
@@ -91,7 +91,7 @@ pub fn serve_behind<S: Node>(
 struct Behind {
     /// Address on which the listener accepts connections, with the shared port.
     listens: SocketAddr,
-    /// The address that other processes are told, without the key.
+    /// The address for other processes, without the key.
     told: String,
 }
 
@@ -105,7 +105,7 @@ impl Behind {
         Ok(Behind { told: if listens == found { told } else { listens.to_string() }, listens })
     }
 
-    /// Returns the address that other processes are told, with the key from `address`.
+    /// Returns the address for other processes, with the key from `address`.
     fn with_key(self, address: &str) -> String {
         let key = address.rsplit_once('#').map_or("", |(_, key)| key);
         format!("{}#{key}", self.told)

@@ -122,7 +122,7 @@ pub enum Action {
 pub enum Verdict {
     /// A member has finished the job.
     Done,
-    /// A signal ended it: one to the launcher, or SIGTERM to each member.
+    /// A signal ended the job: a signal to the launcher, or SIGTERM to each member.
     Interrupted(i32),
     /// This member was the first to die since the last epoch started, and no member is left; or it has
     /// failed after the last step.
@@ -186,7 +186,8 @@ pub enum Loss {
 /// Members that this launcher does not start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Others {
-    /// Members may come from elsewhere only if the last epoch has one that this launcher has not started.
+    /// Other launchers may start members only if the last epoch has a member that this launcher has not
+    /// started.
     Shown,
     /// Other launchers of the job may start members at any time. A launcher that is told to end takes only
     /// its own members with it.
@@ -356,13 +357,14 @@ impl Supervisor {
         self.due.clear();
     }
 
-    /// Gives members some time to end, before SIGTERM tells them to.
+    /// Gives members some time to end before they get SIGTERM.
     fn wait(&mut self, time: Duration, now: Instant) {
         self.deadline = Some(Deadline { at: now + time, since: now, signal: SIGTERM });
     }
 
-    /// Handles the end of a member after the last step. A member of the last epoch that exits with an error
-    /// fails the job, and so does rank 0 if it is killed, since it may have been writing the result.
+    /// Handles the end of a member after the last step. The job fails if a member of the last epoch
+    /// exits with an error. It also fails if rank 0 is killed, since rank 0 may have been writing the
+    /// result.
     fn ended_after_the_last_step(&mut self, member: u32, end: End, now: Instant) {
         let first = self.epoch.as_ref().and_then(|epoch| epoch.first);
         let is_loss = matches!(end, End::Code(_)) || first == Some(member);
@@ -454,7 +456,8 @@ impl Supervisor {
         self.start(due as u32, now);
     }
 
-    /// Ends the job if too few members are left. If others have started members, more of them may come.
+    /// Ends the job if too few members are left. If other launchers have started members, they may start
+    /// more, so the job continues.
     fn give_up_if_too_few(&mut self, now: Instant) {
         let (have, min) = (self.have(), *self.limits.ranks.start());
         let may_come = self.others() > 0 || self.limits.others == Others::May;
@@ -474,7 +477,7 @@ impl Supervisor {
         }
     }
 
-    /// Notes a new epoch. Deaths before it do not count as the cause of a later end.
+    /// Records a new epoch. Deaths before it do not count as the cause of a later end.
     fn epoch_started(&mut self, epoch: Epoch) {
         if self.verdict == Some(Verdict::Done) {
             // A member that was late continues alone: it will finish the job or die.

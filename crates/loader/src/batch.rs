@@ -24,7 +24,7 @@ pub struct Buffers {
     pub ids: Vec<u64>,
 }
 
-/// Free buffers. Batches that wait for their rows have no memory for them.
+/// Free buffers. A batch gets memory for its rows only when they are read.
 #[derive(Debug)]
 pub struct Pool {
     buffers: Mutex<Vec<Buffers>>,
@@ -37,7 +37,7 @@ pub struct Pool {
 /// Room for batches that have rows.
 #[derive(Debug, Default)]
 struct Room {
-    /// Number of batches that have rows and are not dropped.
+    /// Number of batches that have rows and have not been dropped.
     taken: usize,
     /// Number of the batch that the caller waits for.
     awaited: Option<u64>,
@@ -98,8 +98,8 @@ impl Pool {
         Pool { buffers, rows, most, room, changed: Condvar::new() }
     }
 
-    /// Waits until batch `number` may have rows: fewer than `most` batches have rows, or the caller waits for
-    /// this one (and may keep all others), or the pool is closed.
+    /// Waits until batch `number` may have rows: if fewer than `most` batches have rows, if the caller
+    /// waits for this batch (it may keep all others), or if the pool is closed.
     pub fn wait_for_room(&self, number: u64, most: usize) {
         let is_full =
             |room: &mut Room| room.taken >= most && room.awaited != Some(number) && !room.closed;

@@ -11,7 +11,8 @@ enum Chosen {
     Lru(Lru),
 }
 
-/// Cache before a source of rows, if there is one. Rows that the source has itself bypass it.
+/// Optional cache in front of a source of rows. Rows that the source has in its own process bypass the
+/// cache.
 pub struct RowCache {
     cache: Option<Cache<Chosen>>,
     lookup: Lookup,
@@ -29,8 +30,8 @@ struct Others {
 }
 
 impl RowCache {
-    /// Creates the cache before `features`, a source of `rows` rows. A foreseeing cache is told at most
-    /// `ahead` batches beyond the current one.
+    /// Creates the cache in front of `features`, a source of `rows` rows. A foreseeing cache knows at
+    /// most `ahead` batches beyond the current one.
     pub fn new(features: &Features, rows: u64, ahead: u32) -> RowCache {
         let width = features.source.width();
         let ahead = ahead as usize;
@@ -44,7 +45,7 @@ impl RowCache {
         RowCache { cache, lookup: Lookup::new(), ahead, others: Others::default() }
     }
 
-    /// Returns the number of batches that the cache is told beyond the current one.
+    /// Returns the number of batches beyond the current one that the cache knows.
     pub fn ahead(&self) -> usize {
         self.ahead
     }
@@ -82,7 +83,7 @@ impl RowCache {
 }
 
 impl Others {
-    /// Copies rows that the source has itself to their positions, and lists the others.
+    /// Copies rows that the source has in its own process to their positions, and lists the others.
     fn copy_own(&mut self, source: &dyn Source, ids: &[u64], out: &mut [u8]) {
         self.rows.clear();
         self.places.clear();

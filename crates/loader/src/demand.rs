@@ -1,8 +1,8 @@
 //! Demand: rows of other parts that a rank's batches will request, counted before the training.
 //!
-//! Samples are a function of seed, pass and step. So the batches of a training can be sampled in advance, and
-//! pass through the loader's cache without rows. Law: the result equals the requests of a loader in the same
-//! passes.
+//! Samples are a function of seed, pass and step. So all batches of a training can be sampled in advance
+//! and passed through the loader's cache, without reading rows. Law: the result equals the number of
+//! requests of a loader in the same passes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

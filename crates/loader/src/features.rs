@@ -12,7 +12,7 @@ const PROBE_ROWS: u64 = 256;
 /// Largest number of bytes of a probe, unless it is a single row.
 const PROBE_BYTES: u64 = 16 << 20;
 
-/// Source of feature rows, and the cache before it.
+/// Source of feature rows, and the cache in front of it.
 #[derive(Clone)]
 pub struct Features {
     pub(crate) source: SharedSource,
@@ -46,7 +46,7 @@ impl Features {
         Features { source: Arc::new(source), cache: Some((bytes_max, policy)) }
     }
 
-    /// Reads some of the first `count` rows, evenly spaced, as a sample of the content of all: at most 256
+    /// Reads some of the first `count` rows, evenly spaced, as a sample of their content: at most 256
     /// rows and 16 MiB, but at least one row.
     ///
     /// # Errors

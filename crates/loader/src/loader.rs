@@ -131,8 +131,8 @@ impl Loader {
         }))
     }
 
-    /// Returns the next batch if it is loaded, without waiting. If it is not, it counts as awaited, so that
-    /// it may have rows in addition to the batches that the caller keeps.
+    /// Returns the next batch if it is loaded, without waiting. Otherwise, marks the batch as awaited:
+    /// it may then have rows even if the caller keeps all other batches.
     ///
     /// # Errors
     /// As [`Loader::next`].
@@ -144,8 +144,8 @@ impl Loader {
         batch.map(|batch| self.given(batch)).transpose()
     }
 
-    /// Returns the queue of batches that have their rows. Without a cache, sampling threads have read the
-    /// rows, and a second queue would only take memory.
+    /// Returns the queue of batches that have their rows. Without a cache, this is the queue of the
+    /// sampling threads, which have also read the rows.
     fn ready(&self) -> &Queue<Result<Batch, Error>> {
         let is_cached = self.shared.features.cache.is_some();
         if is_cached { &self.shared.loaded } else { &self.shared.sampled }

@@ -1,8 +1,8 @@
 //! Queue of numbered values that may arrive in any order and are taken in the order of their numbers.
 //!
-//! It holds the values of `capacity` consecutive numbers. A thread that puts a later value waits, so the
-//! value that is taken next always has room. When the queue is closed, every wait ends; values that are next
-//! can still be taken.
+//! It holds the values of `capacity` consecutive numbers. A thread that puts a later value waits, so
+//! there is always room for the value that is taken next. When the queue is closed, every wait ends;
+//! values that are in the queue and next in order can still be taken.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -50,8 +50,8 @@ impl<T> Queue<T> {
         true
     }
 
-    /// Takes the next value, once it is there. Returns `None` if the queue is closed and the value is not
-    /// there.
+    /// Takes the next value, waiting until it is in the queue. Returns `None` if the queue is closed and
+    /// does not have the value.
     pub fn take(&self) -> Option<T> {
         let mut state = self.lock();
         loop {
@@ -91,7 +91,7 @@ impl<T> Queue<T> {
     }
 }
 
-/// Guard that closes queues when its thread ends, in whatever way.
+/// Guard that closes queues when its thread ends, also by a panic.
 pub struct Closing<'a, A, B>(pub &'a Queue<A>, pub &'a Queue<B>);
 
 impl<A, B> Drop for Closing<'_, A, B> {

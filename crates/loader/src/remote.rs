@@ -24,7 +24,7 @@ use crate::batch::lock;
 use crate::stored::{check_room, check_rows};
 use peer::Peer;
 
-/// Place of a part.
+/// Location of a part.
 #[derive(Clone)]
 pub enum Part {
     /// In this process: its source, whose rows count from 0, and its number of rows.

@@ -1,8 +1,8 @@
 //! Rows of a step's batch, divided over the ranks of an epoch.
 //!
 //! Law: the parts are consecutive, contain every row once, and differ by at most one row in length. They
-//! depend only on the batch and the number of ranks. So a step that fewer ranks repeat has the same rows as
-//! before, at the same position in the data.
+//! depend only on the batch and the number of ranks. So when fewer ranks repeat a step, the step has the
+//! same rows as before, at the same position in the data.
 
 use std::ops::Range;
 

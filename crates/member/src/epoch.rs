@@ -59,7 +59,7 @@ pub struct Promise {
 }
 
 impl Promise {
-    /// Promise of a process that has not met a coordinator.
+    /// Promise of a process that has had no coordinator yet.
     pub const NONE: Promise = Promise { number: 0, to: Id(0) };
 }
 
@@ -70,9 +70,10 @@ pub struct Epoch {
     pub number: u32,
     /// Coordinator that proposed the epoch.
     pub coordinator: Id,
-    /// Members: a member's index is its rank. State sources come first, then older members before younger.
+    /// Members in rank order. State sources come first; of the others, members that joined earlier come
+    /// first.
     pub members: Vec<Id>,
-    /// Number of members that have the newest state. If it is 0, all load the last checkpoint.
+    /// Number of members that have the newest state. If it is 0, all members load the last checkpoint.
     pub state_sources: u32,
     /// Last step that the state sources have applied; 0 without state sources.
     pub done: u64,
@@ -104,7 +105,7 @@ impl Epoch {
     /// Checks an epoch that was read.
     ///
     /// # Errors
-    /// If such an epoch is impossible.
+    /// If no coordinator can propose such an epoch.
     pub(crate) fn check(&self) -> Result<(), Corrupt> {
         check_number(self.number)?;
         check_members(&self.members)?;

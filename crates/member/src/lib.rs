@@ -13,8 +13,8 @@
 //! | 2 | has heard from all live members; chooses the members, sources of the newest state first; saves; sends `Propose` | accepts |
 //! | 3 | all members and enough of the last epoch have accepted; saves; sends `Start` | runs: meets the others, takes over the state from the state sources, trains; or is fenced, and joins again as a newcomer |
 //!
-//! A step that a change interrupts has no effect, and is repeated in the next epoch by its members. Between
-//! changes the coordinator only listens: while it is away, training continues.
+//! A step that a change interrupts has no effect, and is repeated in the next epoch by its members.
+//! Between changes the coordinator only listens, so training also continues without it.
 //!
 //! # Laws
 //!
@@ -32,13 +32,14 @@
 //!
 //! # Why they hold
 //!
-//! An epoch needs all of its members for every step, so one member that never starts it prevents its steps
-//! forever. A promise is to one coordinator, and its number only grows. A change needs half of the last
-//! epoch, and a new coordinator needs more than half to take over, so both have at least one member in
-//! common. Either this member has promised to the new coordinator first, and the old one cannot decide; or it
-//! tells the new one about the epoch that was proposed. The new coordinator also needs more than half of that
-//! epoch, since the old one may have started it and continue with the other half. A coordinator that saves
-//! its state before it acts on it is the only one, and needs neither majority ([`CoordinatorMode`]).
+//! An epoch needs all of its members for every step, so one member that never starts it prevents all of
+//! its steps. A process promises to obey one coordinator at a time, and the number of its promise only
+//! grows. A change needs half of the last epoch, and a new coordinator needs more than half to take
+//! over, so both have at least one member in common. Either this member has promised to the new
+//! coordinator first, and the old one cannot decide; or it tells the new one about the epoch that was
+//! proposed. The new coordinator also needs more than half of that epoch, since the old one may have
+//! started it and continue with the other half. A coordinator that saves its state before it acts on it
+//! is the only one, and needs neither majority ([`CoordinatorMode`]).
 //!
 //! ```
 //! use std::time::Duration;

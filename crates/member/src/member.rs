@@ -23,7 +23,7 @@ pub enum MemberEvent {
     },
     /// A connection has closed, or a peer of the epoch does not answer.
     Lost(Id),
-    /// Members of the last epoch that a newcomer cannot reach at the moment; replaces those reported before.
+    /// Members of the last epoch that a newcomer cannot reach at the moment; replaces the earlier list.
     Unreachable(Vec<Id>),
     /// The run of the epoch has ended; no further step is applied.
     Halted,
@@ -39,7 +39,8 @@ pub enum MemberEvent {
     },
     /// The process wants to leave.
     Leave,
-    /// Coordinator to which there is a connection. After a restart without state it has another id.
+    /// A coordinator to which there is a connection. A coordinator that restarts without its state has
+    /// another id.
     Coordinator(Id),
     /// The time of [`Member::deadline`] has come.
     Tick,
@@ -109,7 +110,7 @@ pub struct Member {
     coordinator: Option<Id>,
     /// Time at which the last message of the coordinator arrived.
     heard: Duration,
-    /// Whether the connection to it was lost since then.
+    /// Whether the connection to the coordinator was lost since then.
     is_suspected: bool,
     /// Coordinator to which there is a connection.
     contact: Option<Id>,
@@ -227,7 +228,8 @@ impl Member {
         self.report(Occasion::Heartbeat, now, actions);
     }
 
-    /// Excludes a time in which this process itself did not run from the silence of its coordinator.
+    /// If this process itself did not run for some time, excludes this time from the silence of its
+    /// coordinator.
     fn excuse_pause(&mut self, now: Duration) {
         let late = now.saturating_sub(self.next_heartbeat);
         if late > self.options.heartbeat() {
@@ -294,7 +296,8 @@ impl Member {
         actions.push(MemberAction::Left);
     }
 
-    /// Sends a report to the coordinator, or, if that is lost, to the one to which there is a connection.
+    /// Sends a report to its coordinator or, if that coordinator is lost, to the coordinator to which
+    /// there is a connection.
     fn report(&mut self, occasion: Occasion, now: Duration, actions: &mut Vec<MemberAction>) {
         let coordinator = self.coordinator.filter(|_| !self.is_suspect(now));
         if let Some(to) = coordinator.or(self.contact) {

@@ -1,7 +1,8 @@
 //! Messages between processes and their coordinator.
 //!
-//! All are idempotent, and the coordinator answers each heartbeat with whatever its sender lacks. Lost,
-//! repeated and reordered messages therefore cost a heartbeat and nothing else.
+//! All messages are idempotent, and the coordinator answers each heartbeat with everything that the
+//! sender of the heartbeat lacks. So a lost, repeated or reordered message costs at most the time of a
+//! heartbeat.
 //!
 //! Law: `parse(to_bytes(m)) == m` for every message whose epochs are sound; any bytes are a message within
 //! limits or an error.
@@ -57,7 +58,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// Returns the message as it travels, in at most [`MESSAGE_BYTES_MAX`] bytes.
+    /// Returns the bytes of the message as they are sent, at most [`MESSAGE_BYTES_MAX`].
     pub fn to_bytes(&self) -> Vec<u8> {
         encode(self)
     }
@@ -123,7 +124,7 @@ pub struct Report {
 /// Reason of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Occasion {
-    /// A heartbeat is due: the coordinator answers with whatever the process lacks.
+    /// A heartbeat is due: the coordinator answers with everything that the process lacks.
     Heartbeat,
     /// Something has changed, or the coordinator has asked.
     News,

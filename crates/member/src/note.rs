@@ -18,7 +18,7 @@ pub enum Note {
         /// Reason why the previous epoch was ended in the middle of a step, if it was.
         interruption: Option<Interruption>,
     },
-    /// No source of the newest state is left; the job continues from an older one.
+    /// No source of the newest state is left; the job continues from an older state.
     Rewound {
         /// Number of the epoch that continues.
         number: u32,

@@ -22,14 +22,14 @@ pub struct Options {
     pub mode: CoordinatorMode,
     /// Smallest number of ranks that train; with fewer, all wait.
     pub min: u32,
-    /// Largest number of ranks that train; more are spares.
+    /// Largest number of ranks that train; further processes are spares.
     pub max: u32,
     /// Longest silence of a process without consequences. A longer silence is noticed within 1.5 times this
     /// duration.
     pub silence: Duration,
-    /// Time that newcomers wait for others, so that they join together.
+    /// Time for which newcomers wait for others, so that they join together.
     pub settle: Duration,
-    /// Time that a job without a source of its state waits for one before it resumes from the last
+    /// Time for which a job waits for a source of its newest state before it resumes from the last
     /// checkpoint.
     pub resume: Duration,
     /// Longest time for which two processes that cannot reach each other are kept apart.

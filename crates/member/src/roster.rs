@@ -1,9 +1,10 @@
 //! The coordinator's list of all processes, from which it decides the epochs.
 //!
 //! An epoch passes through three phases. While it is *steady*, the coordinator only listens. For a change, it
-//! *stops* the epoch: every member promises the next number and reports its last step, which is final. It
-//! then *proposes* the next epoch, and starts it once all new members, and enough old ones, know it. A
-//! coordinator that was restarted without its state begins by *adopting* the last epoch.
+//! *stops* the epoch: every member promises the next number and reports its last step, which is final.
+//! It then *proposes* the next epoch, and starts it once all of its members, and enough members of the
+//! old epoch, know it. A coordinator that was restarted without its state begins by *adopting* the last
+//! epoch.
 
 mod adopt;
 mod answer;
@@ -77,7 +78,7 @@ pub struct Roster {
     phase: Phase,
     /// Number of the last promise that this coordinator asked for.
     number: u32,
-    /// Number of the prepare message, or of the epoch, from which on this coordinator is the only one.
+    /// Number of the prepare message, or of the epoch, from which on no other coordinator can decide.
     floor: u32,
     /// Largest number in any message so far.
     seen: u32,
@@ -170,8 +171,8 @@ impl Roster {
         actions
     }
 
-    /// Excludes a time in which this process itself did not run from the silence of all: it has received
-    /// nothing, and messages from this time may still be waiting.
+    /// If this process itself did not run for some time, excludes this time from the silence of all
+    /// processes: messages from this time may still be waiting to be read.
     fn excuse_pause(&mut self, now: Duration) {
         let late = now.saturating_sub(self.next_tick);
         if late > self.options.heartbeat() {

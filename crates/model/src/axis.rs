@@ -1,16 +1,16 @@
 //! Axes: the loops of an operator, and the dimensions of its operands along them.
 //!
 //! Axes work like those of einsum: a linear layer is `x[b,s,k] w[k,n] -> y[b,s,n]`. A dimension may have
-//! several elements at each place of its axis, so heads can be an axis although a head's features are in the
-//! same dimension.
+//! several elements at each index of its axis. So heads can be an axis although a head's features are in
+//! the same dimension.
 
 use crate::{Error, Kind, Reduction};
 
 /// A loop of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// The letter by which strategies and pins name it. An operator and its gradients use the same letter for
-    /// the same axis.
+    /// The letter by which strategies and pins refer to the axis. An operator and its gradients use the
+    /// same letter for the same axis.
     pub name: char,
     /// Iterations of the loop.
     pub length: usize,
@@ -21,26 +21,26 @@ pub struct Axis {
 /// Allowed cuts of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
-    /// Into equal parts, whose length is a multiple of this.
+    /// Into equal parts, whose length is a multiple of `multiple_of`.
     Even {
         /// Divisor of the length of every part.
         multiple_of: usize,
     },
-    /// The axis stays whole: the computation at one place needs all other places.
+    /// The axis stays whole, because the computation at one index needs all other indices.
     Never,
 }
 
-/// A dimension of an operand: it runs over an axis, with some elements at each place of the axis.
+/// A dimension of an operand. It runs over an axis, with a number of elements at each index of the axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dim {
     /// The index of the axis.
     pub axis: usize,
-    /// Neighbouring elements that belong to one place of the axis.
+    /// Number of neighbouring elements that belong to one index of the axis.
     pub width: usize,
 }
 
 impl Dim {
-    /// Returns this dimension with `width` elements at each place of the axis.
+    /// Returns this dimension with `width` elements at each index of the axis.
     pub fn wide(self, width: usize) -> Dim {
         Dim { width, ..self }
     }
@@ -53,8 +53,8 @@ pub struct Operand {
     pub name: &'static str,
     /// The axis of each dimension.
     pub dims: Vec<Dim>,
-    /// For an input: whether it is added to a sum, as a bias is. If an axis that is summed, and that the
-    /// input does not have, is cut, the input is partial and its gradient is replicated.
+    /// For an input: whether it is added to a sum, as a bias is. Such an input does not have the axis of
+    /// the sum. If this axis is cut, the input is partial and its gradient is replicated.
     pub summand: bool,
     /// For an output: the operation that combines the parts if an axis that the output does not have is
     /// cut.
@@ -94,8 +94,8 @@ pub struct Declaration {
     pub outputs: Vec<Operand>,
     /// Floating-point operations over all axes; a multiplication and an addition count as two.
     pub flops: f64,
-    /// Whether outputs are linear in all inputs together. Partial sums of the inputs then give partial sums
-    /// of the outputs.
+    /// Whether outputs are linear in all inputs together, so that partial sums of the inputs give
+    /// partial sums of the outputs.
     pub linear: bool,
 }
 
@@ -181,8 +181,8 @@ impl Axes {
         self.leading(shape)
     }
 
-    /// Adds axes for all dimensions of an operator without structure, and returns the dimensions; the last
-    /// one is n.
+    /// Adds axes for all dimensions of an operator that does not use their structure, and returns the
+    /// dimensions; the last axis is n.
     ///
     /// # Errors
     /// If there are too many dimensions.

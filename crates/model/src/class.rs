@@ -1,4 +1,4 @@
-//! Classes of equal blocks, so that planning one of them plans all.
+//! Classes of equal blocks, so that one plan applies to all blocks of a class.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -27,7 +27,7 @@ pub fn classes(graph: &Graph) -> Vec<Class> {
     classes
 }
 
-/// Returns a number that is equal for two graphs only if they differ at most in names.
+/// Returns a hash that two graphs share only if they differ at most in names.
 pub fn fingerprint(graph: &Graph) -> u64 {
     let mut text = String::new();
     for tensor in &graph.tensors {
@@ -65,8 +65,9 @@ impl Wiring<'_> {
         Wiring { graph, made_in, read_in }
     }
 
-    /// Returns everything on which planning a block depends, as text: operators and, for each operand, its
-    /// shape, the distance to where it is computed and read, and its number within the block.
+    /// Returns everything on which planning a block depends, as text: the operators and, for each
+    /// operand, its shape, its number within the block, and the distances to the blocks that compute and
+    /// read it.
     fn signature(&self, at: usize, block: &Block) -> String {
         let mut numbers: BTreeMap<TensorId, usize> = BTreeMap::new();
         let mut text = String::new();

@@ -1,7 +1,7 @@
 //! Conversions: the collectives that bring a tensor from one layout to another.
 //!
-//! With p ranks along a dimension of the mesh, and n elements on each of them if the tensor were whole along
-//! this dimension, a rank sends:
+//! Let p be the number of ranks along a dimension of the mesh, and n the number of elements that each of
+//! them would have if the tensor were whole along this dimension. A rank sends:
 //!
 //! | from → to | collective | elements sent |
 //! |---|---|---|
@@ -32,7 +32,7 @@ pub enum Collective {
         /// The dimension of the tensor.
         dim: usize,
     },
-    /// Every rank exchanges a part of one dimension for a part of another.
+    /// Every rank exchanges its part of one dimension for a part of another dimension.
     AllToAll {
         /// The dimension that becomes whole.
         from: usize,
@@ -44,15 +44,15 @@ pub enum Collective {
         /// Operation that combines the values.
         reduction: Reduction,
     },
-    /// Every rank puts the neutral element where it has no values; nothing is sent. A replicated tensor stays
-    /// on the first rank only.
+    /// Every rank fills elements that it does not have with the neutral element; nothing is sent. A
+    /// replicated tensor keeps its values on the first rank only.
     Pad {
         /// Operation that will combine the values.
         reduction: Reduction,
         /// The dimension that was cut, if one was.
         from: Option<usize>,
     },
-    /// Every rank gets the parts of all.
+    /// Every rank gets the parts of all ranks.
     AllGather {
         /// The dimension of the tensor.
         dim: usize,
@@ -98,9 +98,9 @@ impl Step {
 
 /// Returns the steps that bring a tensor from one layout to another, in order.
 ///
-/// Collectives that make a tensor smaller come first, those that make it larger last. If several dimensions
-/// of the mesh cut the same dimension of the tensor, an inner cut is undone before an outer one changes, and
-/// made again after it.
+/// Collectives that make a tensor smaller come first, those that make it larger last. If several
+/// dimensions of the mesh cut the same dimension of the tensor, an inner cut is undone before an outer
+/// cut changes, and made again afterwards.
 ///
 /// # Errors
 /// If a layout does not fit the shape, or the mesh has more than 64 dimensions.
@@ -127,8 +127,8 @@ pub struct Phase {
     pub mesh_dim: usize,
     /// Collective of this step.
     pub collective: Collective,
-    /// Bits of the mesh dimensions that cut the tensor when it is whole along `mesh_dim`; the lowest bit is
-    /// for the first dimension.
+    /// The mesh dimensions that cut the tensor when it is whole along `mesh_dim`, as bits; the lowest
+    /// bit is for the first dimension.
     pub cuts: u64,
 }
 
@@ -195,8 +195,8 @@ impl State<'_> {
         }
     }
 
-    /// Returns whether a change is possible: no other cut of the same dimension of the tensor is in the way,
-    /// and no values are partial by another reduction.
+    /// Returns whether a change is possible now. It is not possible if another cut of the same dimension
+    /// of the tensor must be undone first, or if values are partial by another reduction.
     fn is_free(&self, at: usize, collective: Collective) -> bool {
         let differs = |outer: &usize| self.now.0[*outer] != self.to.0[*outer];
         let waits = (0..at).filter(differs).any(|outer| self.share(outer, at));

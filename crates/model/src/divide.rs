@@ -1,15 +1,17 @@
-//! Blocks for a graph that has none.
+//! Division of a graph without blocks into blocks.
 //!
-//! A graph can be cut where only a single tensor crosses. Pieces between such cuts that repeat, such as the
-//! layers of a transformer, become equal blocks; the rest becomes one block per weight. Nodes of equal blocks
-//! get equal names within the blocks, so that one line of a plan applies to all of them.
+//! A graph can be cut at positions that only a single tensor crosses. Pieces between such cuts that
+//! repeat, such as the layers of a transformer, become equal blocks; the rest becomes one block per
+//! weight. Nodes of equal blocks get equal names within the blocks, so that one line of a plan applies
+//! to all of them.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::{Block, Graph, Node, NodeId, Role, classes};
 
-/// Divides a graph into blocks `block.0`, `block.1`, … Names of nodes begin with those of their blocks.
+/// Divides a graph into blocks `block.0`, `block.1`, … The name of a node begins with the name of its
+/// block.
 pub fn divide(graph: &mut Graph) {
     graph.blocks = pieces(graph)
         .into_iter()

@@ -98,7 +98,7 @@ pub struct Block {
 pub struct Graph {
     /// All tensors.
     pub tensors: Vec<Tensor>,
-    /// All nodes; each comes after the nodes whose outputs it reads.
+    /// All nodes; each node comes after the nodes whose outputs it reads.
     pub nodes: Vec<Node>,
     /// The nodes in blocks, one after the other. A pipeline can be cut between blocks.
     pub blocks: Vec<Block>,

@@ -86,7 +86,8 @@ impl Layout {
         parts
     }
 
-    /// Returns whether a tensor of this shape can have this layout: every cut dimension in equal parts.
+    /// Returns whether a tensor of this shape can have this layout, with equal parts of every cut
+    /// dimension.
     pub fn fits(&self, shape: &[usize], mesh: &[usize]) -> bool {
         let known = |placement: &Placement| match placement {
             Placement::Sharded(dim) => *dim < shape.len(),

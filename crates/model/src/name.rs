@@ -20,7 +20,7 @@ pub fn check_name(name: &str) -> Result<(), Error> {
     Err(Error::new(Kind::Name, message))
 }
 
-/// Refuses equal names; `what` is the plural noun for the things, for the error.
+/// Refuses equal names; `what` is the plural noun for the named things, for the error.
 ///
 /// # Errors
 /// If a name occurs twice.

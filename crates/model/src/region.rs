@@ -13,8 +13,8 @@ pub struct Part {
     pub length: usize,
 }
 
-/// A part of every axis of a declaration. Operators whose results depend on positions (tokens of a
-/// vocabulary, positions of a sequence, elements of a mask) read from it where their part begins.
+/// A part of every axis of a declaration. It tells operators whose results depend on positions (tokens
+/// of a vocabulary, positions of a sequence, elements of a mask) where their part begins.
 #[derive(Clone, Debug)]
 pub struct Region<'a> {
     declaration: &'a Declaration,
@@ -39,7 +39,7 @@ impl<'a> Region<'a> {
         self.key
     }
 
-    /// Returns the region with all of every axis.
+    /// Returns the region that consists of all axes as a whole.
     pub fn whole(declaration: &'a Declaration) -> Region<'a> {
         let parts = declaration.axes.iter().map(|axis| Part { start: 0, length: axis.length });
         Region::new(declaration, parts.collect())

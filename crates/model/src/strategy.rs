@@ -1,8 +1,8 @@
 //! Strategies: all ways to divide an operator over a mesh.
 //!
-//! On every dimension of the mesh, an operator puts one of its axes or none. With none, all ranks along
-//! this dimension do the same work. The layouts of values and gradients follow, in the same way for every
-//! operator:
+//! On every dimension of the mesh, an operator puts one of its axes, or no axis. Without an axis, all
+//! ranks along this dimension do the same work. The layouts of values and gradients follow, in the same
+//! way for every operator:
 //!
 //! | an operand | value | gradient |
 //! |---|---|---|
@@ -43,7 +43,7 @@ pub struct Sides {
 }
 
 impl Declaration {
-    /// Returns all strategies on a mesh of these sizes. The first is the one in which all ranks do the same
+    /// Returns all strategies on a mesh of these sizes. In the first strategy, all ranks do the same
     /// work.
     pub fn strategies(&self, mesh: &[usize]) -> Vec<Strategy> {
         let mut strategies = vec![Strategy(Vec::new())];
@@ -58,8 +58,8 @@ impl Declaration {
         strategies
     }
 
-    /// Returns whether every axis of a strategy can be cut into that many parts; a strategy may have fewer
-    /// dimensions than the mesh.
+    /// Returns whether every axis can be cut into as many parts as a strategy requires. The strategy may
+    /// have fewer dimensions than the mesh.
     pub fn allows(&self, strategy: &Strategy, mesh: &[usize]) -> bool {
         let linear = self.linear || !strategy.0.contains(&Cut::Sum);
         let even =

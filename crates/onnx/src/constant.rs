@@ -45,12 +45,12 @@ impl Constant {
         self.values.iter().all(|value| *value == first).then_some(first)
     }
 
-    /// Returns whether the numbers are a mask: some are lower than weights ever are.
+    /// Returns whether the numbers are a mask: some of them are lower than any weight would be.
     pub fn hides(&self) -> bool {
         self.values.iter().any(|value| *value <= FAR)
     }
 
-    /// Returns whether its elements count from 0 along the last dimension.
+    /// Returns whether the elements are 0, 1, 2 and so on along the last dimension.
     pub fn is_counted(&self) -> bool {
         let Some(last) = self.shape.last() else { return false };
         self.values.iter().enumerate().all(|(at, value)| *value == (at % last) as f64)
@@ -104,7 +104,7 @@ impl Constant {
     }
 }
 
-/// Returns whether a type is one of real numbers.
+/// Returns whether a type is a type of real numbers.
 pub(crate) fn is_float(kind: DataType) -> bool {
     use DataType::{Bfloat16, Double, Float, Float16};
     matches!(kind, Float | Double | Float16 | Bfloat16)
@@ -154,7 +154,7 @@ fn raw(kind: DataType, bytes: &[u8]) -> Option<Vec<f64>> {
     })
 }
 
-/// Returns the number of elements of a shape, and refuses one with too many.
+/// Returns the number of elements of a shape. Refuses a shape with too many elements.
 pub(crate) fn elements(shape: &[usize]) -> Result<usize, Error> {
     let elements = shape.iter().try_fold(1_usize, |n, length| n.checked_mul(*length));
     elements.filter(|n| *n <= ELEMENTS_MAX).ok_or_else(large)

@@ -1,7 +1,7 @@
 //! External data: numbers of tensors that are in a separate file.
 //!
 //! `torch.onnx.export` writes all initial values there. The import needs only the shapes of weights. It
-//! does need the numbers of shapes, masks and tables, which are few.
+//! also needs the numbers of shapes, masks and tables; there are few of these.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -30,7 +30,8 @@ pub struct External {
 }
 
 impl External {
-    /// Returns the position of a tensor's numbers; `None` if they are in the model, or are too many.
+    /// Returns the position of a tensor's numbers; `None` if they are in the model, or if there are too
+    /// many.
     ///
     /// # Errors
     /// If the tensor names a file in another folder, or its length does not match its shape.

@@ -1,8 +1,8 @@
-//! Operators that other programs have split into several, recognised step by step.
+//! Recognises, step by step, operators that other programs write as several nodes.
 //!
 //! GELU is x · (1 + erf(x / √2)) / 2, layer norm is (x − mean) / √(variance + ε), and so on. Each
-//! step of such a formula is a stage; the next node leads to another stage or to an operator. A stage from
-//! which no operator is reached is an operator that is not supported, and the error names its node.
+//! step of such a formula is a stage; the next node leads to another stage or to an operator. If a
+//! formula ends at a stage that is no operator, it is not supported, and the error names its node.
 
 use thinwire_model::TensorId;
 
@@ -29,7 +29,7 @@ impl Half {
         Half { stage, x, gain: None, epsilon: 0.0, exact: stage == Stage::Erf, node }
     }
 
-    /// Returns the formula one step further, after combining it with a number or another stage.
+    /// Returns the formula after its next step, in which it is combined with a number or another stage.
     pub fn onward(&self, stage: Stage, other: Other) -> Half {
         let epsilon = match (stage, other) {
             (Stage::VarianceSum | Stage::MeanSquareSum, Other::Number(number)) => decimal(number),

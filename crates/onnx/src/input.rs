@@ -104,8 +104,8 @@ pub(crate) fn shape(
     }
 }
 
-/// Returns the numbers of an input that marks the tokens that count, or gives their positions. Sequences are
-/// assumed to be complete, so all tokens count, in order.
+/// Returns the numbers of an input that is a mask of tokens, or that has their positions. Sequences are
+/// assumed to be complete, so no token is masked, and positions are in order.
 pub(crate) fn known(name: &str, shape: &[usize]) -> Option<Constant> {
     let last = shape.last().copied()?;
     let elements: usize = shape.iter().product();

@@ -1,10 +1,10 @@
 //! ONNX files as graphs of operators.
 //!
-//! An [`OnnxFile`] describes a computation. [`OnnxFile::graph`] describes the same computation with the
-//! operators of `model`, for a batch and a sequence, with a cross-entropy after its only output, so that it
-//! can be planned and trained. Only the shapes of weights are used, not their values, so only the external
-//! data of constants is needed ([`OnnxFile::external`]). Operators that exporters split (GELU, SiLU, layer
-//! norm, RMS norm, attention and its masks) are recognised and combined again.
+//! An [`OnnxFile`] describes a computation. [`OnnxFile::graph`] returns the same computation with the
+//! operators of crate `model`, for a batch and a sequence. A cross-entropy follows its only output, so
+//! it can be planned and trained. Only the shapes of weights are used, not their values, so only the
+//! external data of constants is needed ([`OnnxFile::external`]). Operators that exporters split (GELU,
+//! SiLU, layer norm, RMS norm, attention and its masks) are recognised and combined again.
 #![forbid(unsafe_code)]
 
 mod constant;
@@ -54,8 +54,8 @@ impl OnnxFile {
         Ok(file)
     }
 
-    /// Returns the positions of numbers in separate files, as far as a graph may need them. The caller reads
-    /// them and passes them to [`OnnxFile::supply`].
+    /// Returns the positions of those numbers in separate files that a graph may need. The caller reads
+    /// the numbers and passes them to [`OnnxFile::supply`].
     ///
     /// # Errors
     /// If a tensor names a file in another folder, or its length there does not match its shape.
@@ -80,7 +80,7 @@ impl OnnxFile {
         Ok(input::open(inputs)?.sequence.is_some())
     }
 
-    /// Returns the only batch that it can take, if the batch is not open.
+    /// Returns the only batch that the file allows; `None` if the batch is open.
     ///
     /// # Errors
     /// If an input has open dimensions that are neither batch nor sequence.

@@ -12,8 +12,8 @@ pub(crate) enum Value {
     Tensor(TensorId),
     /// A trained value, by its name, which is not used yet.
     Weight(Weight),
-    /// Real numbers of the file whose name does not show whether they are trained. They are a weight if an
-    /// operator reads them that trains this input, and known numbers otherwise.
+    /// Real numbers of the file whose name does not show whether they are trained. They are a weight if
+    /// they are read as an operator's weight, and otherwise known numbers.
     Stored(Weight),
     /// Numbers that are known.
     Constant(Constant),

@@ -25,7 +25,7 @@ pub struct Error {
     pub(crate) too_large: Option<TooLarge>,
 }
 
-/// Memory and time of plans, none of which was found to fit.
+/// Memory and time of a set of plans, of which none was found to fit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TooLarge {
     /// Memory that a device needs for the smallest plan that was found, in bytes.

@@ -3,8 +3,9 @@
 //! All ranks of a stage have the same instructions, so one program per stage is enough. Each exchange is the
 //! schedule that the executor runs, and its bytes are those of the schedule's messages, without headers.
 //!
-//! Law: bytes and headers of all exchanges equal the sum of [`Program::sent_bytes`] over all ranks, except in
-//! groups with very long schedules, for which one unit of ranks is counted and represents the others.
+//! Law: bytes and headers of all exchanges equal the sum of [`Program::sent_bytes`] over all ranks. The
+//! exception are groups with very long schedules, for which one unit of ranks is counted and represents
+//! all units.
 //!
 //! [`Program::sent_bytes`]: crate::Program::sent_bytes
 
@@ -37,7 +38,8 @@ pub enum Kind {
 pub enum Route {
     /// The ranks that differ only in this dimension of the mesh.
     Along(usize),
-    /// A rank of the sending stage, and the receiver: the rank with the same coordinates on this stage.
+    /// A rank of the sending stage, and the rank with the same coordinates on the stage with this
+    /// number.
     To(usize),
 }
 
@@ -158,7 +160,8 @@ impl StepBytes {
         }
     }
 
-    /// Returns how often, in a step, the rank at an index within its stage has an exchange.
+    /// Returns the number of times that the rank at an index within its stage takes part in an exchange
+    /// in a step.
     fn times(&self, times: Times, within: usize) -> u64 {
         let parts = self.sizes.first().copied().unwrap_or(1);
         let part = within / (self.width() / parts);
@@ -170,9 +173,9 @@ impl StepBytes {
         }
     }
 
-    /// Returns the number of groups of an exchange, each counted as often as it exchanges in a step. Parts of
-    /// the batch with unequal work have the same total number of micro-batches as parts with equal work, and
-    /// exchange none of them with each other.
+    /// Returns the number of groups of an exchange, each counted as often as it exchanges in a step.
+    /// Parts of the batch with unequal work have the same total number of micro-batches as parts with
+    /// equal work, and exchange nothing of single micro-batches with each other.
     fn all_groups(&self, exchange: &Exchange) -> u64 {
         let times = match exchange.times {
             Times::Once => 1,
@@ -183,7 +186,8 @@ impl StepBytes {
 }
 
 /// Returns, for every tensor of a training graph, the tensor of the model that it is, or of which it is a
-/// gradient. Other tensors that gradients compute count for the first output of their node of the model.
+/// gradient. Any other tensor that a gradient node computes counts for the first output of the model's
+/// node to which the gradient belongs.
 pub fn subjects(assignment: &Assignment<'_>) -> Vec<TensorId> {
     let Training { graph, origins, gradients } = assignment.training;
     let mut all: Vec<Option<TensorId>> = vec![None; graph.tensors.len()];

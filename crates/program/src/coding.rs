@@ -1,4 +1,4 @@
-//! Codings: codecs with which gradients and activations may travel, and the error of each.
+//! Codings: codecs with which gradients and activations may be sent, each with its error.
 //!
 //! The codec itself determines the length of an encoding. A codec error is the relative squared error of one
 //! encoding of numbers that are distributed like gradients: normally, with a spread that varies by a factor
@@ -22,7 +22,7 @@ const VARIATION: f32 = 0.4;
 /// Error from which on a codec is not used for activations.
 const MOST: f64 = 0.4;
 
-/// A codec with which gradients or activations may travel.
+/// A codec with which gradients or activations may be sent.
 #[derive(Clone, Debug)]
 pub struct Coding {
     codec: Arc<dyn Codec>,
@@ -45,8 +45,8 @@ impl Coding {
         }
     }
 
-    /// Returns the coding for activations and their gradients, which have no later exchange that could send
-    /// the error.
+    /// Returns the coding for activations and their gradients. Their codec error cannot be sent with a
+    /// later exchange.
     ///
     /// # Errors
     /// As [`Coding::parse`], or if the codec's error is too large.
@@ -76,8 +76,8 @@ impl Coding {
         self.codec.expected_len(elements.ceil() as usize) as f64
     }
 
-    /// Returns whether every rank gets the encodings of all ranks; otherwise, only the owner of a part gets
-    /// its encodings.
+    /// Returns whether every rank gets the encodings of all ranks. Otherwise, the encodings of a part
+    /// are sent only to the part's owner.
     pub fn gathers(&self) -> bool {
         self.codec.exchange() == Exchange::Gather
     }

@@ -2,8 +2,8 @@
 //!
 //! A [`Plan`] determines on which ranks every operator of a model is computed, and when. From it, [`program`]
 //! derives the [`Program`] of one rank: the instructions of a step with every collective and message, before
-//! anything runs. The planner and the report use its bytes, and the executor of crate `train` runs it. There
-//! is no I/O, no threads, and no clock.
+//! anything runs. The planner and the report count the program's bytes, and the executor of crate
+//! `train` runs the program. There is no I/O, no threads, and no clock.
 //!
 //! ```
 //! use thinwire_model::{backward, named};

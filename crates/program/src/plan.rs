@@ -1,4 +1,4 @@
-//! Plans: the ranks on which every node of a model is computed, and the order.
+//! Plans: the ranks on which every node of a model is computed, and the order of the passes.
 //!
 //! Ranks form `stages` meshes of the same shape, one after the other. A block of the model belongs to a chunk
 //! of the pipeline; chunk c is on stage c modulo `stages`, so a stage of an interleaved pipeline has several
@@ -67,9 +67,9 @@ pub struct Plan {
     pub sharding: Vec<Sharding>,
     /// For every parameter, the transport of its gradient when ranks sum it.
     pub codecs: Vec<Transport>,
-    /// The transports of activations and their gradients, between stages and within them. A transfer uses
-    /// the transport of the outermost units of neighbours between which it takes place. Empty if all
-    /// tensors travel raw.
+    /// The transports of activations and their gradients, between stages and within them. A transfer
+    /// uses the transport of the outermost units of neighbours between which it takes place. Empty if
+    /// all tensors are sent raw.
     pub activations: Vec<Transport>,
     /// Micro-batches of a step.
     pub micro_batches: usize,

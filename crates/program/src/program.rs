@@ -19,7 +19,7 @@ pub type Slot = usize;
 /// The tensor of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The tensor, of the training graph.
+    /// The tensor of the training graph.
     pub tensor: TensorId,
     /// The layout of the tensor.
     pub layout: Layout,
@@ -110,7 +110,7 @@ pub struct Convert {
     pub gradient: Option<usize>,
 }
 
-/// A message about a parameter, with the collectives before it is sent or after it is received.
+/// A message with values of a parameter, and the collectives before it is sent or after it is received.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
     /// The collectives.
@@ -199,8 +199,8 @@ pub struct Program {
     pub micro_batches_max: usize,
     /// The number of micro-batches of the whole batch.
     pub micro_batches_of_all: usize,
-    /// If parts of the batch have unequal work, for each of this rank's micro-batches: the micro-batch of the
-    /// whole batch, and its part. Otherwise empty.
+    /// If parts of the batch have unequal work: for each of this rank's micro-batches, the micro-batch
+    /// of the whole batch to which it belongs, and the number of the part. Otherwise empty.
     pub sources: Vec<(usize, usize)>,
 }
 
@@ -244,7 +244,7 @@ impl Program {
         self.mesh.sizes.iter().all(|size| *size == 1) && !self.forward.iter().any(Vec::is_empty)
     }
 
-    /// Returns the bytes that this rank would send in one step if all values travelled as f32.
+    /// Returns the bytes that this rank would send in one step if all values were sent as f32.
     pub fn raw_bytes(&self) -> u64 {
         self.bytes(RAW)
     }
@@ -260,7 +260,7 @@ impl Program {
     }
 
     /// Returns, for one of this rank's micro-batches, the micro-batch of the whole batch to which it
-    /// belongs, and its part.
+    /// belongs, and the number of the part.
     pub fn source(&self, micro_batch: usize) -> (usize, usize) {
         let alike = (micro_batch, self.mesh.first());
         self.sources.get(micro_batch).copied().unwrap_or(alike)

@@ -16,7 +16,8 @@ use crate::write::{PushName, Workers, Write};
 /// Largest number of a push, entry or clock; sums of two such numbers fit in 64 bits.
 pub const NUMBER_MAX: u64 = 1 << 62;
 
-/// Reads a number of at most [`NUMBER_MAX`], or no number: `#[serde(deserialize_with = "number")]`.
+/// Reads a number of at most [`NUMBER_MAX`], which may be optional: `#[serde(deserialize_with =
+/// "number")]`.
 ///
 /// # Errors
 /// If the number is larger.
@@ -74,8 +75,8 @@ impl Clocks {
         }
     }
 
-    /// Counts one push. The first push of a newcomer that is behind raises its clock to the slowest worker's,
-    /// so that nobody waits for it to catch up.
+    /// Counts one push. If a newcomer is behind, its first push raises its clock to the slowest worker's
+    /// clock, so that no worker waits for it to catch up.
     fn count(&mut self, push: &PushName) {
         let least = self.least();
         if let Some(worker) = self.workers.get_mut(&push.client) {
@@ -98,7 +99,8 @@ impl Clocks {
         self.version = workers.version;
     }
 
-    /// Reads clocks, and refuses those in which a worker both is in the list and has left.
+    /// Reads clocks. Refuses clocks in which a worker is both in the list and among those that have
+    /// left.
     pub(crate) fn sound<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Clocks, D::Error> {
         let clocks = Clocks::deserialize(deserializer)?;
         let is_sound =
@@ -125,7 +127,7 @@ impl Clocks {
         Frontier { pushes: pushed.collect() }
     }
 
-    /// Returns the workers with a clock, those that others wait for, and their clocks.
+    /// Returns the workers that have a clock, with their clocks. Other workers wait for these.
     pub fn active(&self) -> impl Iterator<Item = (Id, u64)> {
         self.workers.iter().filter_map(|(id, worker)| Some((*id, worker.clock?)))
     }
@@ -135,8 +137,9 @@ impl Clocks {
         self.active().map(|(_, clock)| clock).min().unwrap_or(self.newest)
     }
 
-    /// Returns the step of the slowest worker, and how many workers push, as sent to the worker `to`. A
-    /// worker that has pushed nothing while others are beyond the first step counts as one that only reads.
+    /// Returns the step of the slowest worker and the number of workers that push, as they are sent to
+    /// the worker `to`. A worker that has pushed nothing while others are beyond the first step counts
+    /// as a worker that only reads.
     pub fn pace(&self, to: Id) -> Pace {
         let pushes =
             |worker: &Worker| worker.clock.is_some() && (worker.pushed > 0 || self.newest <= 1);
@@ -157,7 +160,7 @@ impl Clocks {
     }
 }
 
-/// Staleness in steps from which on answers are no longer counted separately.
+/// Answers with this staleness in steps, or a larger one, are counted together.
 pub const STALENESS_MAX: usize = 16;
 
 /// Histogram of staleness: the number of steps that a worker was ahead of the slowest when its pull was

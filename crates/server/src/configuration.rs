@@ -83,8 +83,8 @@ impl Configuration {
         }
     }
 
-    /// Returns why a job with this definition cannot begin: a server of the epoch begins with other files, or
-    /// has too little memory.
+    /// Returns the reason why a job with this definition cannot begin, if there is one: a server of the
+    /// epoch begins with other files, or has too little memory.
     fn objection(&self, definition: &Definition) -> Option<String> {
         self.other_origin(definition).or_else(|| self.lack_of_memory(definition))
     }
@@ -114,8 +114,8 @@ impl Configuration {
         Some(format!("this worker continues from {found}, but server {id} from {name} (--restore)"))
     }
 
-    /// Notes the files with which a server is to begin. A definition that names other files is forgotten; a
-    /// process that repeats it is refused.
+    /// Records the files with which a server is to begin. If the definition names other files, it is
+    /// dropped; a process that sends it again is refused.
     fn origin(&mut self, from: Id, name: String) -> Result<(), String> {
         check_name(from, &name, "name of files")?;
         // Who joins later needs no files.
@@ -127,8 +127,8 @@ impl Configuration {
         Ok(())
     }
 
-    /// Notes the memory of a server. A definition that does not fit is forgotten; a process that repeats it
-    /// is refused.
+    /// Records the memory of a server. If the definition does not fit, it is dropped; a process that
+    /// sends it again is refused.
     fn memory(&mut self, from: Id, bytes: u64) -> Result<(), String> {
         check_server(from, "memory")?;
         if !self.state.is_founded() && self.state.memories.get(&from) != Some(&bytes) {

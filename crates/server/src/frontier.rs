@@ -1,8 +1,8 @@
 //! Frontier of a snapshot: the newest push of each worker that it contains.
 //!
-//! A worker's push has the same number in all shards, so one number per worker defines in every shard which
-//! pushes belong to the snapshot. This is a consistent cut (Chandy and Lamport, "Distributed Snapshots", TOCS
-//! 1985).
+//! A worker's push has the same number in all shards. So one number per worker determines, in every
+//! shard, the pushes that belong to the snapshot. This is a consistent cut (Chandy and Lamport,
+//! "Distributed Snapshots", TOCS 1985).
 
 use std::collections::BTreeMap;
 

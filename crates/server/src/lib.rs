@@ -1,10 +1,10 @@
 //! Parameter server: sharded, replicated tables of rows, and the servers and clients of a job.
 //!
-//! The core is pure: no sockets, threads or clock. [`cut`] divides tables into shards, [`Placement`] assigns
-//! shards to servers, and [`View::next`] decides the servers of one shard. A [`Shard`] is the state machine
-//! of one copy of a shard: it orders pushes, replicates them and enforces the bound on staleness. [`Tables`]
-//! stores the rows of the copy. The caller delivers events, performs the returned actions in order, and sends
-//! a tick at `deadline()`.
+//! The core uses no sockets, threads or clock. [`cut`] divides tables into shards, [`Placement`] assigns
+//! shards to servers, and [`View::next`] decides the servers of one shard. A [`Shard`] is the state
+//! machine of one copy of a shard: it orders pushes, replicates them and enforces the bound on
+//! staleness. [`Tables`] stores the rows of the copy. The caller delivers events, performs the returned
+//! actions in order, and sends a tick at `deadline()`.
 //!
 //! Around the core, [`Configuration`] runs in the process of an elastic job's coordinator and decides views.
 //! A [`Server`] is a process of that job. One of its threads drives its shards and has all its connections,

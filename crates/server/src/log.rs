@@ -72,7 +72,8 @@ impl Log {
     }
 }
 
-/// Replicated state of one server without its tables: log, clocks, and how much of the log equals the primary's.
+/// Replicated state of one server without its tables: the log, the clocks, and the number of entries
+/// known to equal the primary's.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Copy {
     pub log: Log,

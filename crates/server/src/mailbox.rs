@@ -1,8 +1,9 @@
 //! Queue of messages to one peer.
 //!
-//! The primary repeats lost messages. So a full mailbox drops new messages, and one without a connection
-//! drops all. Entries and snapshots that are already under way are not queued again, so that repetitions do
-//! not slow down a slow connection further. Law: at most [`BYTES_MAX`] bytes plus one message are queued.
+//! The primary repeats lost messages. So a full mailbox drops new messages, and a mailbox without a
+//! connection drops all messages. Entries and snapshots that are already under way are not queued again,
+//! so that repetitions do not slow down a slow connection further. Law: at most [`BYTES_MAX`] bytes plus
+//! one message are queued.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -53,8 +54,8 @@ struct Flight {
 }
 
 impl Mailbox {
-    /// Puts a message in if there is room and a connection. Returns whether it did. `tables` is called to serialise
-    /// the tables of a snapshot.
+    /// Adds a message if there is room and a connection. Returns whether it was added. `tables` is
+    /// called to serialise the tables of a snapshot.
     ///
     /// # Errors
     /// Returns the error of `tables`; nothing is put in.

@@ -1,9 +1,10 @@
 //! Connections of a server to the other servers, over which it sends its shards' messages.
 //!
 //! A peer is dialled until it welcomes this server, and dialled again after growing pauses when the
-//! connection breaks. Only failed attempts are reported as the loss of the peer. A peer does not answer each
-//! message: a ping after several messages shows that they have arrived. Law: the messages of a mailbox are
-//! sent whole and in order on one connection; a slow peer takes no memory except its mailbox and one message.
+//! connection breaks. Only failed attempts are reported as the loss of the peer. A peer does not answer
+//! each message; the answer to a ping after several messages shows that they have arrived. Law: the
+//! messages of a mailbox are sent whole and in order on one connection. For a slow peer, this server
+//! stores only the mailbox and one message.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -57,7 +58,8 @@ struct Sending {
     parts: VecDeque<Outbound>,
     /// The message being sent, if one is.
     message: Option<Outgoing>,
-    /// Messages sent after the last ping; also those before it if its answer has not arrived.
+    /// Number of messages that may not have arrived: those sent since the last ping, and, if its answer
+    /// is still missing, those before the ping.
     written: u64,
     asked: Option<u64>,
 }
@@ -128,7 +130,7 @@ impl Peers {
     /// Receives a peer's answer to the hello.
     ///
     /// # Errors
-    /// If it is another server, or does not accept this one.
+    /// If the answer is another server's, or refuses this server.
     pub fn received(&mut self, connection: ClientId, message: &[u8]) -> Result<(), Error> {
         // The service passes on only what comes on connections that were dialled here.
         let Some((id, peer)) = self.peer(connection) else { return Ok(()) };
@@ -191,8 +193,8 @@ impl fmt::Debug for Peers {
 }
 
 impl Sending {
-    /// Sends the next frame, from the mailbox if none is under way. Returns its length in bytes, or `None` if
-    /// nothing is left.
+    /// Sends the next frame of the message being sent, or of the next message in the mailbox. Returns
+    /// the frame's length in bytes, or `None` if nothing is left.
     fn send(&mut self, mailbox: &mut Mailbox, to: ClientId, out: &mut Outbox) -> Option<usize> {
         if let Some(sent) = self.message.as_mut().and_then(|message| message.send(to, out)) {
             return Some(sent);

@@ -1,9 +1,10 @@
 //! Placement of shards on servers.
 //!
-//! Shards have equal bytes ([`cut`](crate::cut)), so balancing means counting copies. Each server has a quota
-//! of copies by its weight. Servers above their quota give copies to servers below it, and no other copy
-//! moves. Then primaries, which cost nothing to move between copies, are balanced as far as the copies allow.
-//! With at least ten copies per server, quotas are within 10 % of the exact share.
+//! All shards have the same size ([`cut`](crate::cut)), so it suffices to balance the number of copies.
+//! Each server has a quota of copies by its weight. Copies move only from servers above their quota to
+//! servers below it. Then the roles of primaries are balanced as far as the copies allow; moving a role
+//! from one copy to another costs nothing. With at least ten copies per server, quotas are within 10 %
+//! of the exact share.
 //!
 //! Laws: the copies of a shard are on different servers; every server has its quota of copies. If all servers
 //! below their quota already have a copy of a shard, a few more copies move than the minimum.
@@ -12,7 +13,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use thinwire_member::Id;
 
-/// Server and its share of the job.
+/// Server and its weight in the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// The server.

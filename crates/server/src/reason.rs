@@ -41,7 +41,7 @@ pub enum Reason {
         /// Primary of the shard, if the server knows it.
         primary: Option<Id>,
     },
-    /// The client is not in the list of workers, or not yet.
+    /// The client is not in the list of workers; it may be added later.
     Unknown,
     /// An earlier push of the worker is missing or still waits.
     Early {

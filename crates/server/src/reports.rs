@@ -58,8 +58,8 @@ struct State {
     /// Shards that no server of the epoch has and whose copies are here, with their last views.
     kept: Vec<(u32, u64)>,
     snapshot: SnapshotReport,
-    /// Channel to the thread that writes snapshots, and the number of its unfinished tasks: at most one per
-    /// shard, plus three.
+    /// Channel to the thread that writes snapshots, and the number of that thread's unfinished tasks: at
+    /// most one per shard, plus three.
     writer: Option<Sender<Task>>,
     tasks: usize,
     waker: Option<Waker>,
@@ -169,7 +169,7 @@ impl Reports {
         self.lock().is_due
     }
 
-    /// Notes that all reports so far are handled.
+    /// Records that all reports so far are handled.
     pub fn looked(&self) {
         self.lock().is_due = false;
     }

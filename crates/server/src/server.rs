@@ -33,15 +33,15 @@ use snapshot_writer::SnapshotWriter;
 pub struct ServerOptions {
     /// Limits of memory and of clients' rates.
     pub limits: Limits,
-    /// Place of snapshots, shared by all servers. If no server has one, the job's snapshots fail. Either all
-    /// servers have one or none has: a server that differs from the others is refused.
+    /// Location of snapshots, shared by all servers. If no server has a location, the job's snapshots
+    /// fail. Either all servers must have one or none: a server that differs from the others is refused.
     pub snapshots: Option<Location>,
     /// Files with which the job begins, opened by [`Origin::open`].
     pub restore: Option<Location>,
 }
 
-/// Server of a job. It serves the shards that the coordinator assigns to it until it is dropped. To other
-/// processes, dropping it looks as if the process was killed.
+/// Server of a job. It serves the shards that the coordinator assigns to it until it is dropped. If it
+/// is dropped, it looks to other processes as if its process had been killed.
 pub struct Server {
     address: String,
     service: Endpoint<ServerNode>,
@@ -149,8 +149,8 @@ impl Server {
         self.presence.refusal().or_else(|| self.shared.refusal())
     }
 
-    /// Returns the reason why this server lost its rows, if it did. It then answers no client any more, and
-    /// leaves the job.
+    /// Returns the reason why this server lost its rows, if it did. After that, it answers no client,
+    /// and leaves the job.
     pub fn failure(&self) -> Option<String> {
         self.reports.failure()
     }

@@ -77,7 +77,7 @@ pub struct Limits {
     pub client_rate: Option<Bandwidth>,
 }
 
-/// State machine of a server, without its sockets.
+/// State machine of a server, without sockets.
 #[derive(Debug)]
 pub struct ServerService {
     id: Id,

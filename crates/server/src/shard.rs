@@ -85,12 +85,14 @@ pub struct Shard {
     options: Options,
     view: View,
     copy: Option<Copy>,
-    /// State of the primary; `None` on other servers, and on a primary that has heard of a later view.
+    /// State of the primary; `None` on other servers, and on a former primary that knows of a later
+    /// view.
     lead: Option<Lead>,
     /// Newest known list of workers.
     workers: Workers,
     staleness: BTreeMap<Id, Staleness>,
-    /// Number of the last known snapshot, and rank of the last order for it.
+    /// Number of the last known snapshot, and position of the last order for it in the sequence of
+    /// orders.
     ordered: Option<(u64, u8)>,
 }
 
@@ -211,7 +213,8 @@ impl Shard {
         }
     }
 
-    /// Stops leading, because a replica has entered a later view, of which this server has not heard yet.
+    /// Stops leading, because a replica has entered a later view, although the coordinator has not told
+    /// this server yet.
     fn step_down(&mut self, view: u64, now: Duration, actions: &mut Vec<Action>) {
         if view > self.view.number
             && let Some(lead) = self.lead.take()

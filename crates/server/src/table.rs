@@ -43,7 +43,7 @@ pub struct TableOptions {
     pub seed: u64,
     /// Random stream of the initial values; tables with different streams start with independent values.
     pub stream: u32,
-    /// Format in which values and gradients travel.
+    /// Format in which values and gradients are sent.
     pub values: Format,
 }
 

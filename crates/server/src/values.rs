@@ -44,8 +44,8 @@ impl Values {
         })
     }
 
-    /// Returns the number of items: values, or in `int8` bytes, of which each row has four more for its
-    /// scale.
+    /// Returns the number of items. An item is a value; in `int8` it is a byte, and each row has four
+    /// more bytes for its scale.
     pub fn len(&self) -> usize {
         self.bytes().len() / self.format().item_bytes()
     }

@@ -1,8 +1,8 @@
 //! Views of a shard: its replicas and learners, as decided by the coordinator.
 //!
-//! Each view follows from the previous one. Law: the replicas of a view are replicas of the previous view, or
-//! the learner that was reported as ready in it. So each of them has every write that was acknowledged
-//! before.
+//! Each view follows from the previous one. Law: each replica of a view was a replica of the previous
+//! view, or the learner that was reported as ready in it. So each replica has every write that was
+//! acknowledged before.
 
 use thinwire_member::Id;
 
@@ -26,7 +26,7 @@ pub struct Change<'a> {
     pub members: &'a [Id],
     /// Servers that should have the shard, the intended primary first.
     pub target: &'a [Id],
-    /// Learner that was reported as ready, and the number of the view of the report.
+    /// Learner that was reported as ready, with the number of the view in which it was reported.
     pub ready: Option<(u64, Id)>,
 }
 

@@ -19,7 +19,7 @@ pub struct Part {
     pub gradient: Values,
 }
 
-/// Gradients of one worker for one shard in one step; without parts if the worker has none.
+/// Gradients of one worker for one shard in one step. It has no parts if the worker has no gradients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Push {
     /// The worker.

@@ -1,4 +1,4 @@
-//! A device with memory of its own that finishes its work late, in an order drawn from a seed.
+//! A device with separate memory that finishes its work late, in an order drawn from a seed.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -126,7 +126,8 @@ impl State {
         key.below(self.draws, below as u32) as usize
     }
 
-    /// Does nothing, or some work that may be done now. Returns the result of work `number`, if it is done.
+    /// At random, does some of the work that may be done now, or nothing. Returns the result of work
+    /// `number`, if that is done.
     fn poll(&mut self, number: u64) -> Option<Done> {
         if self.draw(2) == 0 {
             self.step();
@@ -134,7 +135,7 @@ impl State {
         self.done.remove(&number)
     }
 
-    /// Does work that need not wait for earlier work; returns false if there is none.
+    /// Does an item of work that need not wait for earlier work; returns false if there is no such item.
     fn step(&mut self) -> bool {
         let may_run: Vec<usize> = (0..self.queue.len())
             .filter(|&at| {

@@ -1,8 +1,8 @@
 //! Support for the tests of several crates: ranks as threads over any link, and inputs to sum.
 //!
-//! This crate is only a development dependency. It never sleeps, and has no clock except that of the
-//! simulated network in [`net`]: ranks meet through the link's own rendezvous, and every wait below has the
-//! link's timeout.
+//! This crate is only a development dependency. It never sleeps, and has no clock except the simulated
+//! network's in [`net`]: ranks meet through the link's own rendezvous, and every wait in this crate has
+//! the link's timeout.
 #![forbid(unsafe_code)]
 
 pub mod delayed;

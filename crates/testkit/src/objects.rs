@@ -1,6 +1,6 @@
 //! Small object store in this process, with the part of S3 that snapshots and checkpoints need.
 //!
-//! Laws: it answers one request at a time; a request without a signature ends the test.
+//! It answers one request at a time. A request without a signature ends the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Result, Write};

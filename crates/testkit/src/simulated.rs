@@ -1,5 +1,5 @@
-//! A CUDA device with a simulated driver, without a card: kernels run on the host, late and interleaved by a
-//! seed.
+//! A CUDA device with a simulated driver, which needs no GPU. Kernels run on the host, late, and
+//! interleaved as drawn from a seed.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// Returns a device whose delays depend on `seed`. Without a compiler for the kernels, prints this and
-    /// returns `None`.
+    /// Returns a device whose delays depend on `seed`. If there is no compiler for the kernels, prints a
+    /// message and returns `None`.
     ///
     /// # Panics
     /// If the simulated driver fails.

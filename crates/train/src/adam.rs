@@ -1,17 +1,16 @@
-//! Forms of Adam for several ranks. They differ in the values that travel.
+//! Forms of Adam for several ranks. They differ in the values that ranks send each other.
 //!
 //! - **1-bit Adam** (Tang et al., "1-bit Adam: Communication Efficient Large-Scale Training with Adam's
-//!   Convergence Speed", algorithm 1): gradients travel raw in a warm-up, whose steps equal AdamW's bit for
-//!   bit. After it, each rank updates the momentum by its own gradient, momenta are averaged by a codec with
-//!   error feedback, and the variance no longer changes.
+//!   Convergence Speed", algorithm 1): in a warm-up, ranks exchange raw gradients, and steps equal
+//!   AdamW's bit for bit. After the warm-up, each rank updates the momentum by its own gradient, ranks
+//!   average the momenta through a codec with error feedback, and the variance no longer changes.
 //! - **0/1 Adam** (Lu et al., "Maximizing Communication Efficiency for Large-scale Training via 0/1 Adam",
-//!   algorithm 1): gradients travel raw, and change the variance, in fewer and fewer steps; momenta travel in
-//!   the other steps. Once the variance has settled, ranks take more and more *local* steps between two
-//!   exchanges. In a local step nothing travels; the next exchange averages the momenta of all steps since
-//!   the last one.
+//!   algorithm 1): in fewer and fewer steps, ranks exchange raw gradients, which change the variance; in
+//!   the other steps, they exchange momenta. Once the variance has settled, ranks take more and more
+//!   *local* steps between two exchanges. In a local step ranks exchange nothing; the next exchange
+//!   averages the momenta of all steps since the last one.
 //!
-//! Law: after every step in which something travels, all ranks have the same parameters and moments, bit for
-//! bit.
+//! Law: after every step with an exchange, all ranks have the same parameters and moments, bit for bit.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -27,12 +26,13 @@ use crate::checkpoint::Tensors;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Adam {
-    /// AdamW: gradients travel.
+    /// AdamW: ranks exchange gradients.
     #[default]
     AdamW,
-    /// 1-bit Adam: momenta travel after a warm-up.
+    /// 1-bit Adam: ranks exchange momenta after a warm-up.
     OneBit,
-    /// 0/1 Adam: in each step, either momenta or gradients travel; later, nothing travels in most steps.
+    /// 0/1 Adam: in each step, ranks exchange either momenta or gradients; later, they exchange nothing
+    /// in most steps.
     ZeroOne,
 }
 
@@ -136,8 +136,8 @@ pub(crate) struct Variance {
     pub fixed: Option<u64>,
     /// Highest learning rate since the variance was fixed, for [`steps_between`].
     pub peak: f32,
-    /// Learning rate with which the last momenta that were sent take effect, and so also their residuals; 0
-    /// if this is not tracked.
+    /// Learning rate that is applied to the last momenta that were sent, and so also to their residuals;
+    /// 0 if this is not tracked.
     pub sent_rate: f32,
     /// Sums of the variance after the last updates that changed it, rounded as a state keeps them.
     sums: VecDeque<f32>,
@@ -147,8 +147,8 @@ pub(crate) struct Variance {
 const NAME: &str = "variance";
 
 impl Variance {
-    /// Notes the sum of the means of squares after an update that changed them. Returns whether they have
-    /// settled.
+    /// Records the sum of the means of squares after an update that changed them. Returns whether these
+    /// means have settled.
     pub fn settles(&mut self, sum: f64, beta2: f32) -> bool {
         self.sums.push_back(sum as f32);
         if self.sums.len() <= settling_updates(f64::from(beta2)) {
@@ -164,8 +164,8 @@ impl Variance {
         self.fixed.get_or_insert(updates.max(1));
     }
 
-    /// Adds to a state the values that are equal on all ranks: none for a variance that changes in every
-    /// update.
+    /// Adds to a state the values that are equal on all ranks. Adds nothing for a variance that changes
+    /// in every update.
     pub fn save(&self, tensors: &mut Tensors) {
         if *self != Variance::default() {
             let fixed = self.fixed.unwrap_or(0) as f32;
@@ -194,7 +194,7 @@ impl Variance {
 pub(crate) struct Local {
     /// Number of steps.
     pub steps: u64,
-    /// Sums of the rank's momenta, each times the rate of its step, by parameter.
+    /// Sums of the rank's momenta, each multiplied by the rate of its step, by parameter.
     pub sums: Vec<Vec<f32>>,
     /// Sum of the rates of the local steps.
     pub rate: f32,

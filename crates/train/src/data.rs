@@ -1,9 +1,9 @@
 //! Batches of text windows or of images. They are the same for every number of ranks.
 //!
-//! A pass over the data is a seeded permutation of all rows. The global batch is the next rows of that
-//! order. Each rank takes a contiguous part of the batch; if parts cannot be equal, the first ranks have
-//! one unit more. Law: for any number of ranks, their batches stacked equal the batch of one rank. A
-//! [`Position`] is all that a sampler needs to continue.
+//! A pass over the data is a seeded permutation of all rows. A global batch consists of the next rows in
+//! that order. Each rank takes a contiguous part of the batch; if parts cannot be equal, the first ranks
+//! have one unit more. Law: for any number of ranks, their batches stacked equal the batch of one rank.
+//! A [`Position`] is all that a sampler needs to continue.
 
 use std::ops::Range;
 
@@ -42,7 +42,7 @@ pub struct Sampling {
     pub global_batch: usize,
     /// Rows of a micro-batch, which are never split between ranks.
     pub unit: usize,
-    /// This rank's place.
+    /// This rank and the number of ranks.
     pub world: World,
     /// The seed of the shuffle.
     pub seed: u64,

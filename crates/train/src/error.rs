@@ -92,7 +92,7 @@ impl Error {
     }
 }
 
-/// Results of operations of a training whose errors should name the operation.
+/// Extension of results, so that their errors name the operation that failed.
 pub(crate) trait During<T> {
     /// Adds the name of the operation to an error.
     fn during(self, doing: impl FnOnce() -> String) -> Result<T, Error>;

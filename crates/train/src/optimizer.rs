@@ -33,7 +33,7 @@ impl Parameter {
     }
 }
 
-/// Precision of the gradients that leave a rank.
+/// Precision of the gradients that a rank sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Gradients {
     /// f32, as the backward pass computes them.
@@ -119,8 +119,8 @@ impl AdamW {
         );
     }
 
-    /// Updates all `values` once by momenta, which replace the means; the squares stay unchanged. The momenta
-    /// take effect for this step and for all local steps since the last exchange.
+    /// Updates all `values` once by momenta, which replace the means; the squares stay unchanged. This
+    /// update covers the present step and all local steps since the last exchange.
     pub(crate) fn update_by_momenta<'g>(
         &mut self,
         parameters: &[Parameter],
@@ -187,8 +187,8 @@ impl AdamW {
         }
     }
 
-    /// Fixes the means of squares after this number of updates, unless they are fixed. Elements without a mean get the
-    /// largest.
+    /// Fixes the means of squares after this number of updates, unless they are fixed already. Elements
+    /// without a mean get the largest mean.
     pub(crate) fn fix(&mut self, updates: u64) {
         if self.variance.fixed.is_some() {
             return;
@@ -230,7 +230,8 @@ impl AdamW {
         }
     }
 
-    /// Returns the values that travel in the next step at this learning rate; they are the same on all ranks.
+    /// Returns which values ranks exchange in the next step at this learning rate; it is the same on all
+    /// ranks.
     pub(crate) fn travel(&mut self, adam: Adam, rate: f32) -> Travel {
         match adam {
             Adam::AdamW => Travel::Gradients,
@@ -268,7 +269,8 @@ impl AdamW {
         MomentumStep::new(pace.step(number), self.squared(), 0.0, options).rate
     }
 
-    /// Returns the number of updates that have changed the squares, for forms in which momenta travel.
+    /// Returns the number of updates that have changed the squares, for forms of Adam that exchange
+    /// momenta.
     pub(crate) fn squared(&self) -> u64 {
         self.variance.fixed.unwrap_or_else(|| variance_updates(self.updates))
     }

@@ -86,7 +86,8 @@ pub fn loss(model: &GraphModel, values: &[Vec<f32>], batch: &Batch) -> f32 {
     alone(model, Some(values), 1).evaluate(&model.micro_batches(batch)).unwrap() as f32
 }
 
-/// Checks gradients by moving the parameters along each of them: the loss must change by the squared norm.
+/// Checks each gradient by moving its parameter along it: the slope of the loss must equal the
+/// gradient's norm.
 pub fn assert_differences_agree(
     model: &GraphModel,
     values: &[Vec<f32>],

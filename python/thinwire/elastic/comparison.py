@@ -1,9 +1,9 @@
 """The comparison of values that must be equal on all ranks, at a regular number of steps.
 
-Without it, ranks that differ continue without an error, and their training is worthless. So each
-rank computes digests of its entries in a thread, while it computes gradients and changes none of
-the entries, and ranks compare the digests one step later: eight bytes of each rank, and the digests
-of all entries only if these differ.
+Without it, ranks that differ would continue without an error, and their training would be
+worthless. So each rank computes digests of its entries in a thread, while the rank computes
+gradients and changes none of the entries. Ranks compare the digests one step later. Each rank sends
+eight bytes; if these differ, it sends the digests of all entries.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Gather = Callable[[bytes], list[bytes]]
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """The first entry that differs, and a description of all of them."""
+    """The first entry that differs, and a description of all that differ."""
 
     path: str
     text: str
@@ -40,8 +40,8 @@ class Comparison:
         self._said: set[str] = set()
 
     def begin(self, step: int, entries: Mapping[str, Any]) -> None:
-        """Makes digests of entries: arrays, functions that return arrays, or plain values. They must not
-        change before `wait` has returned."""
+        """Begins to compute digests of entries: arrays, functions that return arrays, or plain
+        values. The entries must not change before `wait` has returned."""
         self._pool = self._pool or ThreadPoolExecutor(1, "thinwire-comparison")
         self._step, self._digests = step, self._pool.submit(digests, entries)
 
@@ -56,8 +56,8 @@ class Comparison:
         self._digests = None
 
     def end(self, gather: Gather) -> Difference | None:
-        """Compares the digests of all ranks; a collective call. Returns a description of the
-        difference, unless it was returned before; nothing if there are no digests.
+        """Compares the digests of all ranks; a collective call. Returns a description of a
+        difference that was not returned before, and otherwise None.
 
         # Errors
 
@@ -78,12 +78,12 @@ class Comparison:
 
 
 def digests(entries: Mapping[str, Any]) -> dict[str, str]:
-    """A short string for each entry: a plain value itself, or the checksum of an array."""
+    """Returns a short string for each entry: a plain value itself, or the checksum of an array."""
     return {path: digest(value() if callable(value) else value) for path, value in entries.items()}
 
 
 def digest(value: Any) -> str:
-    """A short string that differs if the values do."""
+    """Returns a short string that differs if the values do."""
     if isinstance(value, np.ndarray):
         octets = np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
         return f"{zlib.crc32(octets):08x}"
@@ -92,8 +92,8 @@ def digest(value: Any) -> str:
 
 
 def differing(rows: list[dict[str, str]]) -> Iterable[tuple[str, int]]:
-    """Entries that differ, in their order on rank 0, each with the first rank that has a different
-    value."""
+    """Returns the entries that differ, in their order on rank 0, each with the first rank that has
+    a different value."""
     for path in dict.fromkeys(path for row in rows for path in row):
         for rank, row in enumerate(rows):
             if row.get(path) != rows[0].get(path):

@@ -1,7 +1,7 @@
-"""The place of a rank in a stream.
+"""The position of a rank in a stream.
 
-Law: optimizer steps alone move the committed position, over all batches that were handed out for them.
-Batches requested in advance for an earlier place or position are stale after `seek`.
+Law: only an optimizer step moves the committed position, past all batches that were handed out for
+the step. After `seek`, all batches that were requested before are stale.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Cursor:
         """Starts at the beginning of the stream."""
         self.stream = stream
         self.turn = 0
-        """Number of seeks; a deal of an earlier turn is stale."""
+        """Number of seeks. A `Deal` that was requested before the last seek is stale."""
         self._committed = self._ahead = self._asked = Position()
 
     @property
@@ -34,7 +34,7 @@ class Cursor:
         return self._ahead.number
 
     def ask(self, place: Place) -> Deal:
-        """The part of the next batch that a rank at `place` must load."""
+        """Returns the part of the next batch that the rank in `place` must load."""
         batch = self.stream.at(self._asked)
         self._asked = self.stream.after(batch)
         return Deal(batch, place)

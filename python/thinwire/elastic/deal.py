@@ -1,8 +1,9 @@
 """The division of a step's batch over the ranks of an epoch.
 
 Law: the parts are consecutive, contain every row once, and differ in length by at most one row;
-lower ranks have the longer parts. They depend on the batch and the number of ranks alone, so that
-fewer ranks repeat a step with the same rows. The crate `member` divides batches in the same way.
+lower ranks have the longer parts. They depend on the batch and the number of ranks alone, so when
+fewer ranks repeat a step, all its rows are the same. The crate `member` divides batches in the same
+way.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from thinwire.elastic.stream import Batch
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """The number of a rank, and the number of ranks, in one epoch."""
+    """The number of an epoch, and in that epoch a rank and the number of ranks."""
 
     epoch: int
     rank: int
@@ -45,5 +46,5 @@ class Deal:
 
     @property
     def weight(self) -> float:
-        """Fraction of the batch's rows that is this rank's: the weight of its mean gradient."""
+        """This rank's fraction of the batch's rows, which is the weight of its mean gradient."""
         return len(self.rows) / self.batch.length

@@ -1,11 +1,12 @@
 """A step of an elastic job: gradients averaged over the ranks of an epoch, or a void step.
 
-A step in which a rank is lost ends like any other, but is void: the optimizer does nothing, and the same
-samples come again. The core gets all parameters before the first step, from the last to the first of the
-model, so that it does not depend on the order in which a framework computes gradients.
+A step in which a rank is lost ends like any other, but is void: the optimizer does nothing, and the
+same samples are handed out again. The core gets the list of all parameters before the first step,
+from the last to the first of the model. So the exchange does not depend on the order in which a
+framework computes gradients.
 
-One more number is summed with the gradients: above zero if a rank wants the epoch to end after this step.
-All ranks read the same sum, so they agree on the step without another message.
+One more number is summed with the gradients. The sum is above zero if some rank wants the epoch to
+end after this step. All ranks read the same sum, so they agree on the step without another message.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ class Exchange:
         self._epoch: Epoch | None = None
         self._sync: Synchronizer | None = None
         self.share = 1.0
-        """Part of the global batch that this rank computes."""
+        """Fraction of the global batch that this rank computes."""
         self.count = 0
-        """Exchanges that were completed; the same on all ranks."""
+        """Number of completed exchanges, which is the same on all ranks."""
         self.steps = ElasticSteps()
-        """The steps of this rank, and what follows each of them."""
+        """The steps of this rank, and the decision about what follows each of them."""
 
     @property
     def sync(self) -> Synchronizer:
@@ -59,12 +60,12 @@ class Exchange:
 
     @property
     def flag(self) -> tuple[int, int, int]:
-        """Number, address and elements of the flag that ends an epoch; the core treats it as one
-        more gradient."""
+        """Number, address and length of the flag that ends an epoch; the core treats the flag as
+        one more gradient."""
         return len(self._described) - 1, self._flag.buffer_info()[0], 1
 
     def start(self, epoch: Epoch, count: int, entry: EpochEntry) -> None:
-        """Continues in an epoch in the way of `entry`; all its ranks call it."""
+        """Continues in an epoch, as `entry` prescribes; all ranks of the epoch call it."""
         if entry.residuals == "dropped":
             self._sync = Synchronizer(epoch, self._described, **self._options)
         else:
@@ -79,7 +80,7 @@ class Exchange:
         self.sync.ready(*self.flag)
 
     def complete(self) -> None:
-        """Ends a step whose averages, including that of the flag, have arrived."""
+        """Ends a step whose averages, including the flag's, have arrived."""
         self.count += 1
         self.steps.agreed(self._flag[0] > 0)
 
@@ -93,7 +94,7 @@ class Exchange:
         return not self.steps.is_void
 
     def gather(self, mine: bytes) -> list[bytes]:
-        """The bytes of every rank of the epoch, in rank order."""
+        """Returns the bytes of every rank of the epoch, in rank order."""
         return [] if self._epoch is None else self._epoch.gather(mine)
 
     def meet(self) -> None:
@@ -101,13 +102,13 @@ class Exchange:
 
         # Errors
 
-        PeerError if one is lost.
+        PeerError if a rank is lost.
         """
         self.gather(b"")
 
     def part(self, successors: Callable[[], Iterable[tuple[int, int]]]) -> None:
-        """Ends the epoch in good order: leavers hand on their residuals, each to its successor, and
-        all ranks disconnect. `successors` returns pairs of ranks."""
+        """Ends the epoch in good order: each leaver sends its residuals to its successor, and then
+        all ranks disconnect. `successors` returns pairs of leaver and successor."""
         try:
             for leaver, successor in successors():
                 self._hand_on(leaver, successor)

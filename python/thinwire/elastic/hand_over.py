@@ -1,7 +1,7 @@
 """The hand-over of bytes of a job's state, from the state sources to the joiners of an epoch.
 
-If bytes are equal on all state sources, each of these sends a part. Other bytes are sent by rank 0, the
-oldest state source.
+If bytes are equal on all state sources, each state source sends a part of them. Other bytes are
+sent by rank 0, the oldest state source.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def from_state_sources(
     epoch: Epoch, state_sources: int, mine: np.ndarray[Any, Any] | None
 ) -> np.ndarray[Any, Any]:
     """Returns, on every rank, the bytes that the first `state_sources` ranks have in common; those
-    ranks get their own array back. `mine` of other ranks is ignored. The array is contiguous, of uint8."""
+    ranks get their own array back. `mine` of other ranks is ignored. The result is a contiguous
+    array of uint8."""
     flat = octets(b"") if mine is None or epoch.rank >= state_sources else mine
     if epoch.world == state_sources:
         return flat
@@ -59,17 +60,17 @@ def from_state_sources(
 
 
 def octets(found: bytes) -> np.ndarray[Any, Any]:
-    """Bytes as a writable array."""
+    """Returns bytes as a writable array."""
     return np.frombuffer(bytearray(found), np.uint8)
 
 
 def packed(values: Iterable[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
-    """The concatenated bytes of arrays."""
+    """Returns the concatenated bytes of arrays."""
     flat = [np.ascontiguousarray(each).reshape(-1).view(np.uint8) for each in values]
     return np.concatenate(flat) if flat else octets(b"")
 
 
 def unpacked(flat: np.ndarray[Any, Any], sizes: Sequence[int]) -> list[np.ndarray[Any, Any]]:
-    """The bytes of each array, which has `sizes` bytes."""
+    """Returns the bytes of each array; `sizes` are the lengths of the arrays in bytes."""
     ends = np.cumsum(sizes)
     return [flat[end - size : end] for end, size in zip(ends, sizes)]

@@ -3,8 +3,8 @@
 In each step a batch is handed out, gradients are averaged, and the optimizer applies them; only
 then is the step done. If a rank is lost before that, the step is void: the optimizer does nothing,
 and this rank enters the next epoch before the next batch is handed out. In the next epoch all ranks
-take over the newest state, because one may have applied a step that is void on others. If nobody
-has applied it, the present ranks repeat it.
+take over the newest state, because one rank may have applied a step that is void on others. If no
+rank has applied it, the ranks of the new epoch repeat it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from thinwire.elastic.stream import Position, Stream
 TELL_EVERY_S = 0.5
 """Interval at which a rank sends its figures to the coordinator."""
 STEP_ENDED = "%s; step %d ended %.2f s after the one before"
-"""A change of the members as rank 0 logs it: in words, its first step, and the seconds that it took."""
+"""Rank 0's log line about a change of the members: a description, the first step of the epoch, and
+the seconds that the change took."""
 OF_DATA = "data "
 """Prefix of the names of compared entries that belong to the data."""
 IDLE_EPOCHS_MAX = 3
 """Largest number of consecutive epochs of the same ranks without a step."""
 DIFFERENT = "hint: each rank must change its model, optimizer and followed objects in the same way"
 log = logging.getLogger("thinwire")
-"""Rank 0 logs every change of the members."""
+"""Logger in which rank 0 logs every change of the members."""
 
 
 class Source(Protocol):
@@ -54,14 +55,14 @@ class Source(Protocol):
 
 
 class Job(abc.ABC):
-    """Steps, place and data of one rank. A framework adds its state."""
+    """Steps, place and data of one rank. A framework's subclass adds the state of the model."""
 
     def __init__(
         self, batch: int, members: Members, exchange: Exchange, compare_every: int
     ) -> None:
         """Creates the rank outside of any epoch: `_enter` waits for the first one. Ranks compare
-        what must be equal in the first
-        step of an epoch, and every `compare_every` steps; never if that is 0."""
+        their state in the first step of an epoch, and every `compare_every` steps; 0 compares only
+        what describes the data, in the first step of an epoch."""
         self.batch = batch
         self._members = members
         self._exchange = exchange
@@ -86,7 +87,7 @@ class Job(abc.ABC):
 
     @property
     def place(self) -> Place:
-        """This rank's place in the epoch."""
+        """Rank, world size and number of the epoch."""
         return self._place
 
     @property
@@ -120,14 +121,14 @@ class Job(abc.ABC):
             self._exchange.steps.begin_step()
 
     def keep(self) -> None:
-        """Undoes the changes that the program makes up to `resume`: the state that was taken over
-        already contains them."""
+        """Makes `resume` undo the changes that the program makes until then, because the state that
+        was taken over already contains them."""
         self.resume()
         self._remember()
         self._is_kept = True
 
     def resume(self) -> None:
-        """Keeps the program's changes from here on."""
+        """Undoes the program's changes since `keep`, if it was called; later changes remain."""
         if self._is_kept:
             self._restore()
             self._is_kept = False
@@ -153,7 +154,8 @@ class Job(abc.ABC):
 
     @abc.abstractmethod
     def _entries(self) -> dict[str, Any]:
-        """What must be equal on all ranks, as a Comparison takes it; `_remember` was called."""
+        """Returns the values that must be equal on all ranks, for `Comparison.begin`. Call it after
+        `_remember`."""
 
     @abc.abstractmethod
     def _remember(self) -> None:
@@ -165,14 +167,16 @@ class Job(abc.ABC):
 
     @abc.abstractmethod
     def _heard(self, epoch: Epoch) -> dict[str, Any]:
-        """Returns the result of `_notice` of rank 0, on all ranks."""
+        """Returns, on all ranks, what `_notice` returns on rank 0."""
 
     @abc.abstractmethod
     def _receive(self, epoch: Epoch, entry: EpochEntry, said: dict[str, Any]) -> None:
-        """Hands the state over or takes it over as `entry` says; rank 0 has said `said`."""
+        """Sends the state to others or takes it over, as `entry` prescribes; `said` is rank 0's
+        `_notice`."""
 
     def _notice(self) -> dict[str, Any]:
-        """Returns the small part of the state that is not the framework's: steps and positions."""
+        """Returns the small part of the state that does not depend on the framework: steps and
+        positions."""
         positions = [each.position for each in self._sources] or self._positions
         return {
             "steps": self.steps,
@@ -183,7 +187,7 @@ class Job(abc.ABC):
         }
 
     def _follow_notice(self, said: dict[str, Any]) -> None:
-        """Continues from the result of `_notice` of another rank."""
+        """Continues from what `_notice` has returned on another rank."""
         self._exchange.count = said["count"]
         self._positions = [Position(*each) for each in said["positions"]]
         self._streams = said["streams"]
@@ -191,11 +195,11 @@ class Job(abc.ABC):
             source.seek(position)
 
     def _add_source(self, source: Source) -> None:
-        """Adds data, from the job's current position in them.
+        """Adds a source of data, and continues at the job's current position in it.
 
         # Errors
 
-        InvalidError if they are not the job's.
+        InvalidError if the data differ from the job's.
         """
         number = len(self._sources)
         for theirs in self._streams[number : number + 1]:
@@ -221,7 +225,7 @@ class Job(abc.ABC):
                 self._members.halted()
 
     def _begin(self, epoch: Epoch) -> None:
-        """Meets the others of an epoch, and takes over the newest state."""
+        """Connects to the other ranks of an epoch, and takes over the newest state."""
         self._comparison.drop()
         self._compares = True
         said = self._heard(epoch)
@@ -252,7 +256,7 @@ class Job(abc.ABC):
         self._compares = False
 
     def _data(self) -> dict[str, Any]:
-        """What each source deals, which must be equal on all ranks."""
+        """Returns the settings of each source's stream, which must be equal on all ranks."""
         return {
             f"{OF_DATA}{number}: {name}": value
             for number, source in enumerate(self._sources)
@@ -274,7 +278,7 @@ class Job(abc.ABC):
         return not self._exchange.steps.is_void
 
     def _stepped(self) -> None:
-        """Counts an optimizer step, with which the batches since the last one are done."""
+        """Counts an optimizer step, and commits the batches since the previous one."""
         self._exchange.steps.applied()
         for source in self._sources:
             source.commit()
@@ -286,7 +290,7 @@ class Job(abc.ABC):
         self._tell()
 
     def _tell(self) -> None:
-        """Tells the figures of the last steps, if it is time."""
+        """Reports the figures of the last steps to the coordinator, if it is time."""
         steps, since = self._told
         passed = self._ended_s - since
         if passed < TELL_EVERY_S:
@@ -296,7 +300,8 @@ class Job(abc.ABC):
         self._members.tell(self._exchange.sync.live(self.steps, step_s, self.batch / step_s))
 
     def _terminate(self, number: int) -> None:
-        """Leaves the job after the step under way; between epochs nobody depends on this process."""
+        """Leaves the job after the current step, or at once between epochs, when no other rank
+        depends on this process."""
         if self._is_over:
             raise SystemExit(128 + number)
         if not self._members.leave():
@@ -304,8 +309,8 @@ class Job(abc.ABC):
 
 
 class Idle:
-    """Number of epochs in which the same ranks have made no step: each waits for something
-    different from the others, and no rank is lost."""
+    """Counter of successive epochs in which the same ranks have made no step although none is lost:
+    the ranks wait for each other in different calls."""
 
     def __init__(self) -> None:
         self._seen = (0, 0)

@@ -14,7 +14,8 @@ class Members(Protocol):
     """Membership of this process in the job: `thinwire._core.Membership`, or a scripted one in tests."""
 
     def next(self) -> Epoch | None:
-        """Waits for the next epoch; None if this process has left. No step is under way."""
+        """Waits for the next epoch; returns None if this process has left. Call it between
+        steps."""
 
     def wants_end(self) -> bool:
         """Whether the epoch is to end after a step that all agree on."""
@@ -29,13 +30,15 @@ class Members(Protocol):
         """Notes that the epoch has ended for this rank, which applies no further step in it."""
 
     def successors(self) -> list[tuple[int, int]]:
-        """Ranks that leave when the epoch ends, each with the rank that takes on its residuals."""
+        """Ranks that leave when the epoch ends, each with the rank that takes over its
+        residuals."""
 
     def leave(self) -> bool:
-        """Asks to leave. Returns false between epochs, when the process may end at once."""
+        """Asks to leave. Returns false if no epoch is under way, so that the process may end at
+        once."""
 
     def tell(self, figures: str) -> None:
-        """Figures of this rank for `thinwire top`, as JSON."""
+        """Reports the figures of this rank, as JSON, for `thinwire top`."""
 
     def complete(self) -> None:
         """Notes that all steps are done."""

@@ -1,8 +1,8 @@
 """Batches of an elastic job for a loop: every sample once in a pass, even if ranks join or leave in
 between.
 
-The position in the data moves with steps of the optimizer alone. A batch whose step was void is
-divided again over the ranks present then.
+Only steps of the optimizer move the position in the data. A batch whose step was void is divided
+again, over the ranks that remain.
 
     for number in loader.passes(10):
         for inputs, labels in loader:
@@ -29,25 +29,25 @@ class Job(Protocol):
         """This rank's place."""
 
     def settle(self) -> None:
-        """Ends the previous step: does what is due between steps, and rolls loaders back after a
-        void step."""
+        """Ends the previous step: enters the next epoch if that is due, and rolls loaders back
+        after a void step."""
 
     def compute(self, deal: Deal) -> None:
-        """Says which part of a batch comes next."""
+        """Records the part of a batch that comes next."""
 
     def keep(self) -> None:
-        """Undoes the changes that the program makes up to `resume`, or up to the next batch."""
+        """Makes `resume`, or the next batch, undo the changes that the program makes until then."""
 
     def resume(self) -> None:
-        """Keeps the program's changes from here on."""
+        """Undoes the program's changes since `keep`, if it was called; later changes remain."""
 
     def meet(self) -> bool:
-        """Waits for all ranks at the end; returns whether all have arrived."""
+        """Waits for all ranks at the end of the training; returns whether all have arrived."""
 
 
 class Passes(abc.ABC):
-    """Batches for `for batch in loader`, one pass at a time, from the job's current position.
-    Loading is left to a framework.
+    """Batches for `for batch in loader`, one pass at a time, from the job's current position. A
+    framework's subclass loads them.
 
     A pass that another rank has begun continues in the middle.
     """
@@ -81,8 +81,9 @@ class Passes(abc.ABC):
             self._job.settle()
 
     def passes(self, total: int) -> Iterator[int]:
-        """Numbers of the passes up to `total`, from the job's current one: a rank that joins in
-        pass 3 begins with 3. After the last one all ranks wait for each other, and the job is over."""
+        """Yields the numbers of the passes below `total`, beginning with the job's current one: a
+        rank that joins in pass 3 begins with 3. After the last pass all ranks wait for each other,
+        and the job is over."""
         while True:
             self._job.settle()
             number = self._cursor.number
@@ -113,4 +114,4 @@ class Passes(abc.ABC):
 
     @abc.abstractmethod
     def _next(self) -> tuple[Deal, Any]:
-        """This rank's part of the next batch, loaded."""
+        """Returns this rank's part of the next batch, loaded."""

@@ -17,9 +17,9 @@ from thinwire._core import InvalidError
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Position:
-    """A place in the stream: the pass, counted from 0, the number of its rows that are done, and
-    whether a batch of the pass was handed out, so that the program's work at the beginning of a
-    pass is done."""
+    """A position in the stream: the pass, counted from 0; the number of rows of the pass that are
+    done; and whether a batch of the pass was handed out. If it was, the program has done its work
+    at the beginning of the pass."""
 
     number: int = 0
     offset: int = 0
@@ -73,12 +73,12 @@ class Stream:
         return whole + (rest > 0 and not self.drop_last)
 
     def at(self, position: Position) -> Batch:
-        """The batch that begins at a position."""
+        """Returns the batch that begins at a position."""
         end = min(position.offset + self.batch, self.samples)
         return Batch(position.number, position.offset, end)
 
     def after(self, batch: Batch) -> Position:
-        """The position at which the next batch begins, in the same pass or the next."""
+        """Returns the position at which the next batch begins, in the same pass or the next."""
         left = self.samples - batch.end
         if left == 0 or (self.drop_last and left < self.batch):
             return Position(batch.number + 1, 0)
@@ -89,7 +89,7 @@ class Stream:
 
         # Errors
 
-        InvalidError; the state of a training with other data has such a position.
+        InvalidError for such a position; the state of a training with other data may have one.
         """
         found = self.at(position)
         if (
@@ -103,7 +103,7 @@ class Stream:
             )
 
     def check_alike(self, other: Sequence[Any]) -> None:
-        """Refuses a stream other than the job's, whose values are `other`.
+        """Refuses this stream if it differs from the job's, whose values are `other`.
 
         # Errors
 
@@ -115,7 +115,7 @@ class Stream:
                 raise InvalidError(f"{field.name} of the data is {mine}, the job's is {theirs}")
 
     def samples_of(self, number: int, rows: range) -> list[int]:
-        """Indices in the data of some rows of a pass."""
+        """Returns the indices, in the data, of some rows of a pass."""
         if not self.shuffle:
             return list(rows)
         found: list[int] = permutation(self.samples, self.seed, number)[
@@ -126,10 +126,10 @@ class Stream:
 
 @functools.lru_cache(maxsize=4)  # a pass, the next one, and those of a second stream
 def permutation(samples: int, seed: int, number: int) -> np.ndarray[Any, Any]:
-    """The order of one pass.
+    """Returns the order of one pass.
 
-    It sorts random words, since NumPy guarantees the words of a bit generator across versions, but
-    not the order that its shuffle makes from them.
+    It sorts random words. NumPy guarantees that a bit generator returns the same words in all
+    versions, but not that its shuffle makes the same order from them.
     """
     generator = np.random.Philox(key=np.array([seed % (1 << 64), number], np.uint64))
     return np.argsort(generator.random_raw(samples), kind="stable")

@@ -46,7 +46,7 @@ def broadcast(tree: Any, group: thinwire.Group | None = None, root: int = 0) -> 
 
 
 def copied(name: str, leaf: Any) -> np.ndarray[Any, Any]:
-    """A copy of a leaf's values in host memory, in the order of dimensions on all ranks."""
+    """Returns a copy of a leaf's values in host memory, on all ranks in the order of dimensions."""
     if isinstance(leaf, jax.core.Tracer):
         raise InvalidError(
             f"{name} is traced, expected an array (hint: broadcast outside of jax.jit)"
@@ -61,7 +61,7 @@ def copied(name: str, leaf: Any) -> np.ndarray[Any, Any]:
 
 
 def like(leaf: Any, values: np.ndarray[Any, Any]) -> Any:
-    """The values as a leaf of the same kind, on the same device."""
+    """Returns the values as a leaf of the same kind as `leaf`, on the same device."""
     if isinstance(leaf, NUMBERS):
         return type(leaf)(values.item())
     if is_key(leaf):

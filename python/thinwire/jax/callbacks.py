@@ -1,9 +1,9 @@
-"""The calls in a program for a TPU, or for a GPU that the core cannot use: one call of Python per bucket,
-and one that waits.
+"""The calls in a program for a TPU, or for a GPU that the core cannot use: one call of Python for
+each bucket, and one that waits for the averages.
 
-Thinwire has no XLA handlers there, so gradients and averages are copied through host memory, and
-nothing is encoded on the device. As in `handlers`, a program addresses buckets by number, in
-whatever order XLA makes the calls.
+Thinwire has no XLA handlers for these devices, so gradients and averages are copied through host
+memory, and nothing is encoded on the device. As in `handlers`, calls name buckets by number, so XLA
+may make them in any order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """CUDA devices that encode the gradients of JAX's programs in their own memory.
 
-XLA gives its stream to the core's handlers, which make it and the core's stream wait for each other.
-Where the core cannot use a device, `thinwire.jax.callbacks` copies gradients to host memory.
+XLA gives its stream to the core's handlers, which make this stream and the core's stream wait for
+each other. Where the core cannot use a device, `thinwire.jax.callbacks` copies gradients to host
+memory.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ FOUND: dict[int, _core.Cuda | None] = {}
 
 
 def of(place: jax.Device) -> _core.Cuda | None:
-    """The core's device for one of JAX's; None if it is not of CUDA, or the core cannot use it."""
+    """Returns the core's device for a JAX device; None if that is not a CUDA device, or the core
+    cannot use it."""
     if place.platform != "gpu" or PLATFORM not in place.client.platform_version:
         return None
     number = place.local_hardware_id
@@ -30,7 +32,8 @@ def of(place: jax.Device) -> _core.Cuda | None:
 
 
 def default(mesh: jax.sharding.Mesh | None) -> jax.Device:
-    """The device that calls an exchange: the first one of a mesh, or JAX's default one."""
+    """Returns the device that calls an exchange: the first device of a mesh, or JAX's default
+    device."""
     if mesh is not None:
         return mesh.devices.flat[0]
     chosen = jax.config.jax_default_device

@@ -1,9 +1,9 @@
 """Finishes the steps that are still running when the program or an exchange ends.
 
-JAX runs steps asynchronously, so the last ones may still run when the script is over. They are
-finished before groups close, in whatever order modules were imported: exit handlers registered last
-are called first. A failure that the program has not seen is printed in one line, and makes the exit
-status 1.
+JAX runs steps asynchronously, so the last steps may still run when the script is over. They are
+finished before groups close, because the exit handler of this module is registered later, and
+Python calls exit handlers in reverse order. A failure that the program has not seen is printed in
+one line, and makes the exit status 1.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from thinwire import _core, interrupts
 
 
 class Source(Protocol):
-    """The object that a program calls, which keeps the error of a step."""
+    """The object that a program calls; it keeps the error of a step."""
 
     def failure(self) -> _core.Error | None:
         """The reason why a step has failed, if one has."""
 
 
 class Steps:
-    """The steps of one exchange, also after the exchange itself is gone: a program may still run them."""
+    """The steps of one exchange. A program may still run them after the exchange itself was
+    deleted."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -36,11 +37,12 @@ class Steps:
         """Whether the program has received the error of a failed step."""
 
     def failure(self) -> _core.Error | None:
-        """The reason why a step has failed, if the program has not seen it."""
+        """The reason why a step has failed, if the program has not received it."""
         return None if self.heard else self.source.failure()
 
     def finish(self) -> None:
-        """Waits until no program calls the core, and releases it unless a failure must be reported."""
+        """Waits until no program calls the core. Then releases the synchronizer, unless a failure
+        must still be reported."""
         # Garbage is collected on any thread, on one of XLA's in the middle of a step, too; else at exit.
         if threading.current_thread() is not threading.main_thread():
             return
@@ -62,7 +64,8 @@ def follow(exchange: Any, source: Source) -> Steps:
 
 
 def settle() -> None:
-    """Waits until all steps have run that this thread has dispatched; their errors are kept by the core."""
+    """Waits until all steps that this thread has dispatched have run. The core keeps their
+    errors."""
     try:
         jax.effects_barrier()
     except Exception:
@@ -73,7 +76,7 @@ def settle() -> None:
 
 
 def _leave() -> None:
-    """Finishes all steps, and prints failures that the program has not seen."""
+    """Finishes all steps, and prints a failure that the program has not received."""
     settle()
     failures = filter(None, (steps.failure() for steps in _followed))
     failure = next(failures, None)

@@ -112,9 +112,9 @@ class Exchange:
     """A function from gradients to their averages, made by `exchange`.
 
     Every rank calls it once in each step. In a program that JAX compiles, the call becomes part of the
-    program. There may be one call of each exchange in a program; several exchanges may run in any order.
-    Outside of programs, a call starts the exchange at once, and reading the averages waits for them.
-    Programs, and calls outside of them, must run in the same order on all ranks.
+    program. A program may have one call of each exchange; different exchanges may run in any order.
+    Outside of programs, a call starts the exchange at once, and reading the averages waits for
+    them. Programs, and calls outside of them, must run in the same order on all ranks.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Exchange:
 
             self._host = OnHost(group, self.synchronizer, parts, self._options)
         self._marked: set[str] = set()
-        """Subtrees of which layers were marked."""
+        """Subtrees in which layers were marked."""
         self._steps = ending.follow(self, self._host or self.synchronizer)
 
     def __call__(self, gradients: Any) -> Any:
@@ -158,8 +158,9 @@ class Exchange:
 
         # Errors
 
-        InvalidError for gradients that are not like the parameters, before anything is sent; outside of
-        compiled programs also the error of an earlier step that has failed.
+        InvalidError for gradients whose structure, shapes or dtypes differ from the parameters',
+        before anything is sent. Outside of compiled programs, also the error of an earlier step
+        that has failed.
         """
         leaves = self._tree.flat(gradients)
         self._check()
@@ -177,7 +178,7 @@ class Exchange:
 
         Call it in the function that `jax.lax.scan`, without `unroll`, calls with each layer. Without
         marks, stacked gradients are complete only at the end of backward, and nothing overlaps.
-        index: the layer's number; subtree: one of `scanned`, if there are several.
+        index: the layer's number; subtree: a name in `scanned`, needed if there are several.
 
             def block(hidden, layer):
                 number, weights = layer
@@ -186,8 +187,8 @@ class Exchange:
 
             hidden, _ = jax.lax.scan(block, hidden, (jnp.arange(count), params["layers"]))
 
-        Gradients of marked layers travel as backward computes them: anything that changes them,
-        such as clipping or accumulation, belongs after the exchange.
+        Gradients of marked layers are sent as backward computes them. So anything that changes
+        gradients, such as clipping or accumulation, belongs after the exchange.
 
         # Errors
 
@@ -205,7 +206,8 @@ class Exchange:
         return handlers.marked(self._started, layers, layer, index)
 
     def _of_layer(self, name: str, layer: int) -> dict[int, list[int]]:
-        """The buckets of a layer, each with places of its parameters among the layer's leaves."""
+        """Returns the buckets of a layer, each with the positions of its parameters among the
+        layer's leaves."""
         members = self._tree.scanned[name]
         return {
             number: [members.index(part.at) for part in bucket]
@@ -301,7 +303,7 @@ class Exchange:
             )
 
     def _traced(self, leaves: Sequence[Any]) -> list[Any]:
-        """The averages, as calls in a program."""
+        """Returns the averages, by calls in a program."""
         handled = devices.PLATFORM if self._on_device else "cpu"
         about = {"platform": None if self._host else handled, "meshed": self._mesh is not None}
         leaves = handlers.plain.bind(*leaves, **about, kept=self._steps)
@@ -312,7 +314,7 @@ class Exchange:
         )
 
     def _called(self, leaves: Sequence[Any]) -> list[Any]:
-        """The averages, by calls on one device."""
+        """Returns the averages, by calls on one device."""
         leaves = list(leaves)
         tokens = [
             self._started(number, [leaves[part.at] for part in bucket])
@@ -334,7 +336,7 @@ class Exchange:
         return leaves
 
     def _started(self, bucket: int, gradients: Sequence[jax.Array]) -> jax.Array:
-        """The token of a bucket, whose exchange starts."""
+        """Starts the exchange of a bucket, and returns its token."""
         if self._host is not None:
             return self._host.start(bucket, gradients)
         if self._on_device:
@@ -344,7 +346,7 @@ class Exchange:
     def _finished(
         self, tokens: Sequence[jax.Array], averages: Sequence[jax.ShapeDtypeStruct]
     ) -> list[jax.Array]:
-        """The averages, once the tokens are there."""
+        """Returns the averages; the tokens show that all buckets were started."""
         if self._host is not None:
             return self._host.averages(tokens, averages)
         if not self._on_device:
@@ -355,15 +357,17 @@ class Exchange:
 
 
 def rounded(value: jax.Array) -> jax.Array:
-    """A value that its dtype has, on its way to or from float32.
+    """Returns the value as its own dtype represents it, although it is converted to or from
+    float32.
 
-    XLA may otherwise leave out the rounding, and ranks without a device would have other bits.
+    XLA could otherwise leave out the rounding. Ranks with a device would then have other bits than
+    ranks without one.
     """
     return jax.lax.optimization_barrier(value)
 
 
 def described(params: Any, scanned: Sequence[str]) -> Tree:
-    """The structure of parameters, which must not be traced."""
+    """Returns the structure of parameters; refuses traced parameters."""
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(params)):
         raise InvalidError(
             "an exchange is made of traced parameters, expected arrays (hint: make it once, "

@@ -1,7 +1,8 @@
 """The handling of a failed step: one clear exception on this rank, and a message to the peers.
 
-JAX reports a failed call as a JaxRuntimeError where a value is read, with Thinwire's message in it,
-and a loop that reads nothing continues. A rank that fails for any other reason leaves its peers waiting.
+JAX reports a failed call only when the program reads a value: as a JaxRuntimeError that contains
+Thinwire's message. A loop that reads nothing continues. A rank that fails for any other reason
+leaves its peers waiting.
 """
 
 from __future__ import annotations

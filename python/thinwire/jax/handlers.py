@@ -1,10 +1,11 @@
 """The calls in a compiled program: one per bucket that starts, and one that finishes.
 
-XLA runs a call once its operands are computed, so a bucket travels while backward computes the gradients of
-the layers below. `finish` completes a future, so no thread of XLA waits for it; in programs for CUDA the
-thread that dispatches the program waits. Ranks may run the calls in different orders, since buckets are
-addressed by number. Law: every step that runs makes one exchange; XLA merges, drops or hoists none, and
-none happens while a program is traced or compiled.
+XLA runs a call once its operands are computed, so a bucket is sent while backward computes the
+gradients of the layers below. `finish` completes a future, so no thread of XLA waits for the
+averages. In programs for CUDA, the thread that dispatches the program waits. Ranks may run the
+calls in different orders, since buckets are addressed by number. Law: every step that runs makes
+exactly one exchange. XLA does not merge, drop or hoist exchanges, and tracing or compiling a
+program makes none.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ OPERATIONS = 1024
 
 
 def register() -> None:
-    """Makes the handlers known to XLA.
+    """Registers the handlers with XLA.
 
     # Errors
 
@@ -50,7 +51,8 @@ def register() -> None:
 
 
 def check(header: str, version: str) -> None:
-    """Refuses the interface that jaxlib's own header describes, unless it is version 0 with futures."""
+    """Refuses an interface, as jaxlib's own header describes it, that is not version 0 with
+    futures."""
     major = re.search(r"define XLA_FFI_API_MAJOR (\d+)", header)
     if major is not None and int(major[1]) > 0:
         raise InvalidError(
@@ -88,7 +90,8 @@ def marked(
     layer: Any,
     index: Any,
 ) -> Any:
-    """Returns a layer; when backward has computed its gradients, `started` sends its buckets."""
+    """Returns a layer. After backward has computed the layer's gradients, it calls `started` for
+    each of the layer's buckets."""
 
     def start(buckets: dict[int, list[int]], leaves: Sequence[jax.Array]) -> jax.Array:
         given = [started(at, [leaves[place] for place in places]) for at, places in buckets.items()]
@@ -108,7 +111,7 @@ def marked(
 
 
 def refuse(what: str, hint: str) -> Any:
-    """A rule that raises InvalidError."""
+    """Returns a rule that raises InvalidError."""
 
     def rule(*_: Any, **__: Any) -> Any:
         raise InvalidError(f"{what} an exchange of gradients (hint: {hint})")
@@ -117,7 +120,8 @@ def refuse(what: str, hint: str) -> Any:
 
 
 def program() -> Any:
-    """The whole program that JAX is lowering, in which others may be nested; None if it is not found."""
+    """Returns the outermost program that JAX is lowering, which may contain others; None if it is
+    not found."""
     frame: types.FrameType | None = sys._getframe()
     while frame is not None and frame.f_code.co_name != "lower_jaxpr_to_module":
         frame = frame.f_back
@@ -125,10 +129,10 @@ def program() -> Any:
 
 
 def calls(program: Any, kept: Any) -> int:
-    """The number of calls of an exchange in a program that XLA is free to reorder.
+    """Returns the number of calls of an exchange, in a program, that XLA is free to reorder.
 
-    Only one of several branches is taken, and iterations of a loop follow each other unless they
-    are unrolled.
+    Of several branches, the one with the most calls counts. A loop counts as one iteration, unless
+    it is unrolled.
     """
     total = 0
     for equation in program.eqns:
@@ -148,8 +152,8 @@ def parts(params: dict[str, Any]) -> list[Any]:
 
 
 def lowered(context: Any, *values: Any, platform: str | None, meshed: bool, kept: Any) -> list[Any]:
-    """Refuses a program that would exchange more than once in a step, or that is for another platform
-    than its handlers, and keeps the exchange."""
+    """Refuses a program that would exchange more than once in a step, or whose platform is not the
+    handlers'. Keeps the exchange alive as long as the program."""
     others = sorted({*context.module_context.platforms} - {platform})
     if platform and others:
         raise InvalidError(
@@ -178,7 +182,8 @@ def lowered(context: Any, *values: Any, platform: str | None, meshed: bool, kept
 
 # The class in jax.extend.core, which takes longer to import than all of this.
 plain = type(jax.lax.add_p)("thinwire_gradients")
-"""Returns its arguments, and refuses what would exchange other gradients than those of one step."""
+"""Primitive that returns its arguments, and refuses transformations under which the exchange would
+not be made exactly once per step."""
 plain.multiple_results = True
 plain.def_impl(lambda *arrays, **_: list(arrays))
 plain.def_abstract_eval(lambda *shapes, **_: list(shapes))

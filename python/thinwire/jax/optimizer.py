@@ -1,7 +1,7 @@
-"""Synchronous training as an optimizer of optax, which updates by the average of all ranks' gradients.
+"""Synchronous training as an optax optimizer that updates by the average of all ranks' gradients.
 
-A transformation that makes decisions from gradients belongs inside the wrapper, where it sees the same
-averages on all ranks. Outside of it, one rank could skip an exchange that the others make.
+A transformation that decides from gradients belongs inside the wrapper, where it sees the same
+averages on all ranks. Outside of the wrapper, one rank could skip an exchange that the others make.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ OUTSIDE = {
         "accumulate in the step, by jax.lax.scan, then update",
     ),
 }
-"""Files of optax whose transformation calls another one in some steps only, each with its name and a
-hint."""
+"""Files of optax with a transformation that calls another transformation only in some steps, each
+with the transformation's name and a hint."""
 
 
 class Averaged(optax.GradientTransformationExtraArgs):
@@ -62,8 +62,8 @@ def averaged(
 
         optimizer = thinwire.jax.averaged(optax.adamw(1e-3), params, codec="int8")
 
-    Its state is that of `optimizer`, so checkpoints load without Thinwire. The other arguments and
-    the errors are those of `thinwire.jax.exchange`. A collective call.
+    Its state is the state of `optimizer`, so checkpoints load without Thinwire. The other arguments
+    and the errors are those of `thinwire.jax.exchange`. A collective call.
 
     # Errors
 
@@ -85,7 +85,7 @@ def refuse_outside() -> None:
 
     # Errors
 
-    InvalidError if there is one.
+    InvalidError if a caller is such a transformation.
     """
     update = sys._getframe(1)
     frame: types.FrameType | None = update.f_back

@@ -150,7 +150,8 @@ class Rounds:
         self._copy = Copy(self.group.core, self._read, self._write, rounded, self.mode, **options)
 
     def _with(self, params: Any, action: Callable[[], T]) -> tuple[Any, T]:
-        """Calls what may read and write parameters; returns these afterwards, and its result."""
+        """Calls a function that may read and write the parameters. Returns the parameters after the
+        call, and the function's result."""
         leaves = self._tree.flat(params, "parameters")
         expect_arrays(leaves)
         self._leaves = leaves
@@ -161,7 +162,7 @@ class Rounds:
             self._leaves = []
 
     def _read(self) -> Arrays:
-        """The parameters as arrays of f32; leaves without elements have nothing to exchange."""
+        """Returns the parameters as arrays of f32, except leaves without elements."""
         pairs = [(self._tree.leaves[at].name, self._leaves[at]) for at in self._exchanged]
         return {name: np.asarray(leaf).astype(np.float32, copy=False) for name, leaf in pairs}
 

@@ -1,4 +1,4 @@
-"""States of exchanges as flat NumPy arrays by name, of one rank or of any number of ranks.
+"""States of exchanges, of one or more ranks, as flat NumPy arrays by name.
 
 A name begins with its rank, so the arrays of all ranks fit into one dict, or one item of orbax;
 safetensors and numpy.savez also take arrays by name.
@@ -22,7 +22,7 @@ from thinwire.residuals import Tensors, arrays_of, tensors_of
 PLAN, WORLD = "plan", "world"
 MODE, PROGRESS = "mode", "progress"
 CORE, EXACT = "core.", "exact."
-"""Prefixes of names in a state of rounds: of the core's tensors, and of the parameters as f32."""
+"""Prefixes of names in a state of rounds: for the core's tensors, and for the parameters as f32."""
 NAME = re.compile(r"rank(\d+)\.(.+)", re.DOTALL)
 
 
@@ -48,7 +48,8 @@ def of_rounds(
 def for_rounds(
     group: Group, mode: str, entries: Mapping[str, Any]
 ) -> tuple[str, Tensors, dict[str, np.ndarray[Any, Any]]]:
-    """The progress, the core's tensors and the parameters with which a rank continues in a mode.
+    """Returns the progress, the core's tensors and the parameters with which a rank continues in a
+    mode.
 
     # Errors
 
@@ -78,7 +79,8 @@ def for_rounds(
 def named(
     group: Group, texts: Mapping[str, str], arrays: Mapping[str, np.ndarray[Any, Any]]
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Strings, the number of ranks and arrays of this rank, by names that begin with the rank."""
+    """Returns this rank's strings, number of ranks and arrays, by names that begin with the
+    rank."""
     found = {name: np.frombuffer(text.encode(), np.uint8) for name, text in texts.items()}
     found[WORLD] = np.array([group.world], np.int32)
     return {f"rank{group.rank}.{name}": each for name, each in {**found, **arrays}.items()}
@@ -87,7 +89,8 @@ def named(
 def for_rank(
     group: Group, entries: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[str, Tensors]:
-    """The plan and the tensors from which a rank of a training with these options continues.
+    """Returns the plan and the tensors from which a rank of a training with these options
+    continues.
 
     # Errors
 

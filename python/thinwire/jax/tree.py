@@ -2,8 +2,8 @@
 
 The core gets leaves in the order in which backward computes gradients: the reverse order of the
 tree. Leaves without elements have nothing to exchange. Leaves of layers that `jax.lax.scan` runs
-through have a row for each layer, and the core gets the rows, so that it can send each row when its layer
-is done.
+through have a row for each layer. The core gets the rows as separate parameters, so it can send
+each row when the layer's gradients are ready.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Leaf:
         return int(np.prod(self.shape, dtype=np.int64))
 
     def __str__(self) -> str:
-        """As messages show it."""
+        """The leaf's text in messages."""
         return f"{self.dtype}{list(self.shape)}"
 
     def struct(self) -> jax.ShapeDtypeStruct:
@@ -119,7 +119,8 @@ class Tree:
         ]
 
     def core(self) -> list[tuple[str, list[int], str, int]]:
-        """Descriptions for the core, which cuts groups into buckets."""
+        """Descriptions of the parameters for the core, which divides groups of them into
+        buckets."""
         return [
             (part.leaf.name, list(part.leaf.shape), DTYPES[part.leaf.dtype], number)
             for number, group in enumerate(group for group in self.groups if group)
@@ -140,7 +141,7 @@ class Tree:
 
         # Errors
 
-        InvalidError unless they are like the parameters.
+        InvalidError unless they have the structure, shapes and dtypes of the parameters.
         """
         named, structure = jax.tree_util.tree_flatten_with_path(tree)
         if structure != self.structure:
@@ -155,7 +156,7 @@ class Tree:
 
         # Errors
 
-        InvalidError unless they are rows of its leaves.
+        InvalidError unless they are rows of the subtree's leaves.
         """
         rows = [self.row(at) for at in self.scanned[name]]
         leaves = jax.tree_util.tree_leaves(tree)
@@ -192,7 +193,8 @@ def values(named: Sequence[Any]) -> list[Any]:
 
 
 def names(named: Sequence[Any]) -> list[str]:
-    """A unique name for each leaf: "layers/0/kernel", or JAX's own notation where two would be equal."""
+    """Returns a unique name for each leaf, such as "layers/0/kernel", or JAX's own notation if two
+    such names would be equal."""
     simple = [
         jax.tree_util.keystr(path, simple=True, separator="/") or "params" for path, _ in named
     ]
@@ -220,5 +222,5 @@ def described(name: str, leaf: Any, kind: str = "") -> Leaf:
 
 
 def known(value: Any) -> Any:
-    """The array of a leaf; None if it is only described."""
+    """Returns the array of a leaf; None if the leaf only describes one."""
     return None if isinstance(value, jax.ShapeDtypeStruct) else value

@@ -8,9 +8,10 @@ own part of the data. The optimizer averages gradients over all ranks before its
     model.fit(data, callbacks=[thinwire.keras.Broadcast(), thinwire.keras.MetricAverage()])
 
 On links too slow for an exchange in every step, use the callback
-`thinwire.keras.Rounds(model, "diloco:30")`. Saved models load without Thinwire. Under mixed_float16 the
-wrapper must be the outer one: `distributed(keras.optimizers.LossScaleOptimizer(optimizer))`. It runs on
-the CPU; on a GPU gradients are copied through host memory, which is untested.
+`thinwire.keras.Rounds(model, "diloco:30")`. Saved models load without Thinwire. Under mixed_float16
+`distributed` must be the outer wrapper:
+`distributed(keras.optimizers.LossScaleOptimizer(optimizer))`. Thinwire for Keras runs on the CPU.
+On a GPU, gradients are copied through host memory, which is untested.
 """
 
 try:

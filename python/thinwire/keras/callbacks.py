@@ -23,9 +23,9 @@ from .optimizer import Distributed
 class Broadcast(keras.callbacks.Callback):
     """Gives all ranks the weights and the optimizer's state of rank `root` at the start.
 
-    After the first batch it checks that the optimizer has exchanged once: ranks must not silently
-    train apart. It makes `fit` raise a one-line PeerError where a backend would raise its own error
-    with that text inside.
+    After the first batch it checks that the optimizer has exchanged gradients once; otherwise,
+    ranks would train different models without an error. It also makes `fit` raise Thinwire's
+    one-line error in place of a backend's error that contains it.
     """
 
     def __init__(self, root: int = 0) -> None:
@@ -60,10 +60,10 @@ class Broadcast(keras.callbacks.Callback):
 
 
 class MetricAverage(keras.callbacks.Callback):
-    """Replaces metrics at the end of each epoch by their averages over all ranks.
+    """Replaces each metric, at the end of an epoch, by its average over all ranks.
 
-    Callbacks after it see the averages: put it before `EarlyStopping` and `ModelCheckpoint`, which
-    then make the same decisions on all ranks.
+    Callbacks after this one see the averages. Put it before `EarlyStopping` and `ModelCheckpoint`,
+    which then make the same decisions on all ranks.
     """
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -109,7 +109,7 @@ def gradients_of(model: keras.Model) -> Gradients:
 
     # Errors
 
-    InvalidError if it exchanges none.
+    InvalidError if the optimizer does not exchange gradients.
     """
     optimizer = model.optimizer
     if not isinstance(optimizer, Distributed):
@@ -121,11 +121,12 @@ def gradients_of(model: keras.Model) -> Gradients:
 
 
 def expect_exchanges(model: keras.Model, batches: int) -> None:
-    """Refuses a training whose first batches were not exchanged exactly once each.
+    """Refuses a training unless each of its first batches was exchanged exactly once.
 
     # Errors
 
-    InvalidError if there was none or, in Keras's own training step, a different number.
+    InvalidError if there was no exchange or, in Keras's own training step, a different number than
+    batches.
     """
     gradients = gradients_of(model)
     found = gradients.count()
@@ -142,7 +143,7 @@ def expect_exchanges(model: keras.Model, batches: int) -> None:
 
 
 def wait_for_steps(model: keras.Model) -> None:
-    """Waits until all steps are done, and raises the error of one that has failed."""
+    """Waits until all steps are done, and raises the error if one has failed."""
     gradients = gradients_of(model)
     try:
         keras.ops.convert_to_numpy(model.trainable_variables[0])
@@ -193,7 +194,7 @@ def give(variables: Sequence[Any], group: Group, root: int = 0) -> None:
 
 
 def clear(function: Callable[..., Any], gradients: Gradients) -> Callable[..., Any]:
-    """A step of `fit` that raises the original error of a failed exchange."""
+    """Returns a step of `fit` that raises the original error of a failed exchange."""
     if getattr(function, "is_clear", False):
         return function
 

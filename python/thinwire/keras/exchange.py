@@ -1,8 +1,8 @@
 """The exchange of an optimizer's gradients, on each backend of Keras.
 
-Buckets are sent in reverse order of the variables. A compiled step, of TensorFlow or JAX, has a call for
-each bucket and one for the averages; on PyTorch the optimizer is called after backward, and nothing
-overlaps.
+Buckets are sent in reverse order of the variables. A compiled step of TensorFlow or JAX has a call
+for each bucket and one for the averages. On PyTorch the optimizer is called after backward, so the
+exchange does not overlap with it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Exchange:
         return self.gradients.record()
 
     def _expect(self, variables: Sequence[Any]) -> None:
-        """Refuses other variables than those of the first step."""
+        """Refuses variables that differ from those of the first step."""
         if not self._variables:
             self._variables = list(variables)
         same = len(variables) == len(self._variables)
@@ -110,7 +110,7 @@ class OnJax(Exchange):
     """Exchanges through `thinwire.jax`, whose operators need no Python in a step."""
 
     def shared(self, *given: Any, **options: Any) -> Gradients:
-        """Gradients that the operators exchange."""
+        """The gradients that the operators exchange."""
         from .jax_gradients import JaxGradients
 
         return JaxGradients(*given, **options)
@@ -150,8 +150,8 @@ def exchange_for(
 
 
 def value_of(variable: Any) -> Any:
-    """The values of a variable; None where they cannot be read, such as in `fit` on JAX, which
-    holds them itself."""
+    """Returns the values of a variable; None if they cannot be read, as in `fit` on JAX, which has
+    the values itself."""
     try:
         return keras.ops.convert_to_numpy(variable)
     except Exception:  # of the backend
@@ -193,7 +193,7 @@ def array_of(tensor: Any) -> Any:
 
 
 def tensor_of(array: Any, like: Any) -> Any:
-    """A PyTorch tensor with the values of an array, on the device of another tensor."""
+    """Returns a PyTorch tensor with the values of an array, on the device of another tensor."""
     import torch
 
     if like.dtype == torch.bfloat16:

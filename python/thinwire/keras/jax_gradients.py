@@ -20,7 +20,8 @@ class JaxGradients(Gradients):
     """The record of the last step that was counted."""
 
     def count(self) -> int:
-        """1 if there was a step that was not counted before: a program makes one exchange when it runs."""
+        """Returns 1 if there was a new step since the last call, and otherwise 0. It does not count
+        several steps."""
         record = None if self._exchange is None else self._exchange.record()
         if record is not None and not record["buckets"]:
             record = None  # before the first step

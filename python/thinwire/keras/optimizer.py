@@ -1,9 +1,9 @@
 """A Keras optimizer that averages gradients over all ranks before its update.
 
-One override serves all backends: `apply`, which TensorFlow's `apply_gradients`, JAX's
-`stateless_apply` and PyTorch's trainer all call. `LossScaleOptimizer`, which has a `stateless_apply` of
-its own, must be inside of the wrapper: if it were outside, a rank that skips a step because of a NaN
-would make no exchange, and the ranks' steps would no longer match.
+One override works for all backends: TensorFlow's `apply_gradients`, JAX's `stateless_apply` and
+PyTorch's trainer all call `apply`. `LossScaleOptimizer`, which has a `stateless_apply` of its own,
+must be inside of the wrapper: if it were outside, a rank that skips a step because of a NaN would
+make no exchange, and the ranks' steps would no longer match.
 """
 
 from __future__ import annotations
@@ -47,12 +47,13 @@ def distributed(
             `algorithm`, `error_budget`, `feedback`, `momentum_correction`, `warmup_steps`, `unchecked`.
         group: by default that of the launcher's environment.
         sparse_as_dense: whether the gradients of embeddings, which TensorFlow represents by rows,
-            are made dense. Otherwise all ranks gather the rows of all, uncompressed.
+            are made dense. Otherwise every rank gathers the rows of all ranks, uncompressed.
 
     # Errors
 
     InvalidError for an optimizer that is distributed already, and for unknown options. The first
-    step raises it on all ranks if they differ. A step raises PeerError if a rank is lost: see `guard`.
+    step raises it on all ranks if variables or options differ between ranks. A step raises
+    PeerError if a rank is lost: see `guard`.
     """
     if isinstance(optimizer, str):
         optimizer = keras.optimizers.get(optimizer)
@@ -95,8 +96,8 @@ class Distributed:
         return self._exchange.gradients
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Refuses a `LossScaleOptimizer` around this optimizer; it would set this attribute of the
-        optimizer inside it."""
+        """Refuses a `LossScaleOptimizer` around this optimizer, which is recognised by the
+        attribute that it would set here."""
         around = sys._getframe(1).f_locals.get("self") if name == "loss_scale_factor" else None
         if around is not self and isinstance(around, keras.optimizers.LossScaleOptimizer):
             raise InvalidError(
@@ -107,7 +108,7 @@ class Distributed:
 
     @classmethod
     def from_config(cls, *given: Any, **named: Any) -> Any:
-        """An optimizer from a config is not distributed."""
+        """Returns an optimizer that is not distributed."""
         return cls._undistributed.from_config(*given, **named)
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
@@ -128,7 +129,8 @@ class Distributed:
 class ScalingDistributed:
     """The further methods that `distributed` adds to a `LossScaleOptimizer`.
 
-    Gradients are sent unscaled, so that residuals do not depend on the scale, which changes.
+    Gradients are unscaled before they are sent. So residuals do not depend on the scale, which
+    changes.
     """
 
     def stateless_apply(
@@ -147,13 +149,15 @@ class ScalingDistributed:
         return self._unscaled(grads, variables, self.dynamic_scale)
 
     def _unscaled(self, grads: list[Any], variables: Sequence[Any], scale: Any) -> list[Any]:
-        """The averages of gradients that travel divided by `scale`, a power of two."""
+        """Returns the averages of gradients, which are divided by `scale`, a power of two, before
+        they are sent."""
         averages = self._exchange(divided(grads, scale), variables)
         return divided(averages, keras.ops.divide(1.0, scale))
 
 
 def divided(grads: list[Any], divisor: Any) -> list[Any]:
-    """Gradients, including sparse ones, divided by a number in their own dtype: the scale is float32."""
+    """Divides gradients, including sparse ones, by a number. Results have the gradients' own dtype,
+    although the scale is float32."""
     return [
         None if each is None else keras.ops.cast(keras.ops.divide(each, divisor), each.dtype)
         for each in grads

@@ -31,7 +31,8 @@ from .callbacks import give, variables_of
 class Rounds(InPlace, keras.callbacks.Callback):
     """Exchanges the parameters of ranks that each train their own copy of a model.
 
-    model: built, its trainable variables float32, float16 or bfloat16; all its weights begin as rank 0's.
+    model: a built model whose trainable variables are float32, float16 or bfloat16. All its weights
+    are set to rank 0's.
     mode: "local:STEPS", "diloco:STEPS,fragments=N,delay=STEPS,alpha=PART,lr=RATE", "sma:PULL" or
     "pair:STEPS"; codec: the codec for changes of parameters, by default "int8", and "none" for pairs.
     A collective call. Use a plain Keras optimizer, not a distributed one.
@@ -114,7 +115,7 @@ def expect_trainable(model: keras.Model) -> list[Any]:
 
     # Errors
 
-    InvalidError if it is not built, or for other dtypes.
+    InvalidError if the model is not built, or for other dtypes.
     """
     variables_of(model)
     for each in model.trainable_variables:

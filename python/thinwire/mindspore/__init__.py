@@ -20,9 +20,9 @@ and in a custom loop it is one call:
 `export_graph` writes a network as a model file for `thinwire plan make`. `Elastic` is for jobs whose
 ranks die, leave and join under `Model.train`, and `ServerEmbedding` for tables on parameter servers.
 
-Gradients are float32, float16 or bfloat16. All of it works in PyNative and in Graph mode, on the CPU;
-on Ascend and GPU `exchange` and `broadcast_parameters` copy through host memory, which is untested,
-and the cells refuse to work, because their operator runs on the CPU.
+Gradients are float32, float16 or bfloat16. On the CPU, everything works in PyNative and in Graph
+mode. On Ascend and GPU, `exchange` and `broadcast_parameters` copy through host memory, which is
+untested. The cells refuse to work there, because their operators run on the CPU.
 """
 
 try:

@@ -1,6 +1,8 @@
-"""Modes of the core as optimizers: before each update the core moves the parameters, also inside of graphs.
+"""Modes of the core as optimizers: before each update the core changes the parameters, also inside
+of graphs.
 
-A step of the core ends before the update, and so includes the previous update.
+A step of the core takes place before the optimizer's update, so the parameters that it exchanges
+include the previous update.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from .optimizer import MovingOptimizer
 
 
 class AveragingOptimizer(MovingOptimizer):
-    """Lets the core move the parameters in the way of a mode, then lets `optimizer` update from
-    this rank's own gradients."""
+    """Lets the core change the parameters according to a mode, then lets `optimizer` update them
+    from this rank's own gradients."""
 
     def __init__(
         self, optimizer: nn.Optimizer, group: thinwire.Group | None, mode: str, seed: int = 0
@@ -39,7 +41,8 @@ class AveragingOptimizer(MovingOptimizer):
         return self.steps
 
     def construct(self, gradients):
-        """One update from the gradients of this rank, taken before the parameters move."""
+        """Makes one update from this rank's gradients, which were computed before the core changes
+        the parameters."""
         given = self.operator(*self.exact(gradients))
         moved = ()
         for i in range(len(given)):
@@ -48,8 +51,8 @@ class AveragingOptimizer(MovingOptimizer):
 
 
 class Steps:
-    """Steps of the core on copies of the parameters: takes N float32 arrays and returns the N moved
-    ones."""
+    """Steps of the core on copies of the parameters. Takes N float32 arrays, and returns the N
+    changed ones."""
 
     def __init__(
         self, parameters: Sequence[ms.Parameter], group: thinwire.Group, mode: str, seed: int
@@ -63,7 +66,8 @@ class Steps:
         )
 
     def __call__(self, *arrays: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], ...]:
-        """The moved parameters, which the next step overwrites; raises PeerError if a peer is lost."""
+        """Returns the changed parameters, which the next step overwrites; raises PeerError if a
+        peer is lost."""
         for mine, array in zip(self.arrays.values(), arrays):
             mine[...] = array
         try:

@@ -21,7 +21,8 @@ from .residuals import load_residuals
 
 
 class GradExchange(Callback):
-    """Averages gradients over all ranks in each step of `Model.train`; starts from rank 0's parameters.
+    """Averages gradients over all ranks in each step of `Model.train`. All ranks start from rank
+    0's parameters.
 
     codec: as in `thinwire.torch.hook`; group: by default that of the launcher's environment; seed:
     for codecs that draw random numbers; residuals: the path given to `save_residuals`, to continue

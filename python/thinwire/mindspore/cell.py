@@ -1,6 +1,6 @@
 """The exchange as a cell, for graphs: in place of `TrainOneStepCell.grad_reducer`, or inside `@ms.jit`.
 
-In a graph with backward, ready buckets travel while backward computes the others.
+In a graph with backward, buckets that are ready are sent while backward computes the others.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def reducer(
         with thinwire.mindspore.guard(step.grad_reducer):
             loss = step(inputs, labels)
 
-    Several reducers in one graph, or several calls of one, must be ordered by `ops.depend`: each waits
-    for all ranks.
+    Several reducers in one graph, or several calls of one reducer, must be ordered by `ops.depend`,
+    because each call waits for all ranks.
     """
     return Reducer(
         parameters, codec, group, seed, non_finite, momentum_correction, warmup_steps, unchecked

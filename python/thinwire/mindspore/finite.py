@@ -1,8 +1,8 @@
 """The outcome of a step in which some rank's gradient is not finite.
 
-The exchange then changes no residual and returns NaN for all averages on all ranks, so each rank
-can tell from any single number. A loss scaler must see the NaN and skip the step; without a scaler,
-the optimizer must not see it.
+The exchange then changes no residual and returns NaN for all averages on all ranks. So each rank
+recognises such a step by any one number of the averages. A loss scaler must see the NaN and skip
+the step. Without a scaler, the optimizer must not see it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from mindspore import ops
 import thinwire
 
 NonFinite = Literal["raise", "nan"]
-"""Whether such a step raises InvalidError on all ranks, before anything has changed, or gives NaN."""
+"""The effect of such a step: "raise" raises InvalidError on all ranks, before anything has changed;
+"nan" returns NaN."""
 
 
 def refuse(fault: str | None = None) -> None:
@@ -40,7 +41,8 @@ def is_everywhere(error: BaseException) -> bool:
 
 
 def finite_operator() -> ops.Custom:
-    """Takes one float32 of shape (1,) and returns it; refuses the step if it is NaN. For graphs, too."""
+    """Makes an operator that takes one float32 of shape (1,) and returns it, and refuses the step
+    if it is NaN. The operator also works in graphs."""
 
     def finite(sample):
         if np.isnan(sample[0]):

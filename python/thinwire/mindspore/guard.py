@@ -1,7 +1,7 @@
 """The handling of a failed step: one clear exception on this rank, and a message to the peers.
 
-MindSpore reports a failed operator as a RuntimeError of many lines without the reason, refuses
-every later call of a compiled cell with a different error, and in asynchronous PyNative mode raises
+MindSpore reports a failed operator as a RuntimeError of many lines without the reason. It refuses
+every later call of a compiled cell with a different error. In asynchronous PyNative mode, it raises
 wherever a value is read next. A rank that fails for any other reason leaves its peers waiting.
 """
 
@@ -69,6 +69,6 @@ def settle(synchronizer: Synchronizing, error: BaseException) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """Kind and first line of an exception."""
+    """Returns the type and the first line of an exception."""
     text = str(error).strip().partition("\n")[0]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -23,6 +23,7 @@ def address(array: np.ndarray[Any, Any]) -> int:
 
 
 def store(parameter: ms.Parameter, array: np.ndarray[Any, Any]) -> None:
-    """Copies an array that `view` returned, and that has changed since, back to its parameter."""
+    """Copies an array back to its parameter, after `view` has returned the array and the caller has
+    changed it."""
     if address(array) != parameter.data_ptr():
         ops.assign(parameter, ms.Tensor(array))

@@ -2,8 +2,8 @@
 
 MindSpore runs an operator once its inputs are computed. The gradients of a bucket are therefore sent
 while backward computes those of the layers below. Ranks may run the operators in different orders,
-since buckets are addressed by number. MindSpore loads the extension module that Python has
-imported, and the operators find the synchronizer by its key.
+since buckets are addressed by number. MindSpore uses the extension module that Python has already
+loaded, and the operators find the synchronizer there by its key.
 """
 
 from __future__ import annotations
@@ -50,14 +50,15 @@ def finish_operator(parameters: Sequence[ms.Parameter]) -> ops.Custom:
 
 
 def native(symbol, shapes, dtypes) -> ops.Custom:
-    """A function of the extension module as an operator."""
+    """Returns a function of the extension module as an operator."""
     return ops.Custom(f"{_core.__file__}:{symbol}", shapes, dtypes, func_type="aot")
 
 
 def python_operator(
     function: Callable[..., Any], inputs: int, shapes: Any, dtypes: Any
 ) -> ops.Custom:
-    """A function of `inputs` arrays as an operator that returns arrays of these shapes and dtypes.
+    """Returns a Python function of `inputs` arrays as an operator, whose results have these shapes
+    and dtypes.
 
     # Errors
 

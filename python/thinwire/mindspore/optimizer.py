@@ -20,7 +20,8 @@ from .broadcast import broadcast_parameters
 
 
 class Holding(nn.Optimizer):
-    """An optimizer that looks to MindSpore like the wrapped one, and has its learning rates."""
+    """An optimizer that MindSpore treats like the one that it wraps, with the same learning
+    rates."""
 
     def __init__(self, optimizer: nn.Optimizer) -> None:
         nn.Cell.__init__(self, auto_prefix=False)
@@ -76,7 +77,8 @@ class MovingOptimizer(HoldingOptimizer):
         self.rest_numbers = [numbers.get(id(each), -1) for each in optimizer.parameters]
 
     def exact(self, gradients):
-        """Returns the parameters with their rounding errors, as float32, after `gradients`."""
+        """Returns the parameters plus their rounding errors, as float32, once `gradients` are
+        computed."""
         parameters = ops.depend(self.parameters, gradients)
         found = ()
         for i in range(len(parameters)):
@@ -87,7 +89,7 @@ class MovingOptimizer(HoldingOptimizer):
         return found
 
     def moved(self, i, exact):
-        """Sets parameter `i`, and keeps its rounding error."""
+        """Sets parameter `i` to a float32 value, and keeps the error of rounding it."""
         parameter = self.parameters[i]
         if self.rest_numbers[i] < 0:
             return ops.assign(parameter, exact)

@@ -1,4 +1,4 @@
-"""MindSpore's parameters in the core's terms: a name, a shape and a dtype each.
+"""MindSpore's parameters as the core describes them, each by a name, a shape and a dtype.
 
 The core gets them in the order in which backward computes gradients, the reverse of the optimizer's order.
 """
@@ -15,7 +15,7 @@ import thinwire
 
 DTYPES = {ms.float32: "f32", ms.float16: "f16", ms.bfloat16: "bf16"}
 BUCKET = 0
-"""MindSpore has no buckets: the core gets all gradients as one, and cuts it."""
+"""The bucket of all gradients. MindSpore has no buckets, so the core gets one, and divides it."""
 
 Description = tuple[str, list[int], str, int]
 
@@ -23,8 +23,8 @@ Description = tuple[str, list[int], str, int]
 def bucket_bytes(parameters: Iterable[ms.Parameter]) -> int:
     """The approximate size of a bucket of gradients, in bytes.
 
-    Small enough that the last bucket, which backward cannot hide, is a small part of all; large enough
-    to be worth a message and an operator.
+    Buckets are so small that the last one, whose exchange does not overlap with backward, is a
+    small part of all gradients, and large enough to be worth a message and an operator.
     """
     elements = sum(parameter.size for parameter in parameters)
     return min(max(4 * elements // 16, 64 << 10), 4 << 20)
@@ -50,8 +50,9 @@ def expect_dense(parameters: Iterable[ms.Parameter]) -> None:
     """Raises InvalidError for the table of a lookup with sparse gradients.
 
     In PyNative mode such a gradient consists only of its values, without row numbers, and the values may
-    have the table's shape. In Graph mode it has no type when the exchange is compiled. So this function
-    searches all objects for the lookups themselves, in less than a tenth of a second.
+    have the table's shape. In Graph mode the gradient has no type yet when the exchange is
+    compiled. So this function searches all Python objects for the lookups themselves, which takes
+    less than a tenth of a second.
     """
     kinds: list[type] = [nn.EmbeddingLookup]
     for kind in kinds:

@@ -1,8 +1,8 @@
 """Residuals in MindSpore's checkpoint files, one file per rank.
 
-The part of the gradients that a codec has lost so far is training state, like moments: a run that
-continues from a checkpoint without it never sends that part. A different number of ranks takes over the
-sum of all ranks' residuals.
+A residual is the part of the gradients that a codec has not sent yet. It is training state, like
+moments: a run that continues from a checkpoint without it never sends that part. If the run
+continues on a different number of ranks, the sum of all residuals is preserved.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def load_residuals(exchanging: Averaging, path: str) -> None:
     """Reads what `save_residuals` wrote with the same path; call it on every rank.
 
     If a different number of ranks saved, each rank reads the files of the old ranks that it continues, so
-    the sum of all residuals is preserved. Rank 0's file, if this rank can read it, tells how many ranks
-    saved.
+    the sum of all residuals is preserved. If this rank can read rank 0's file, it learns from it
+    how many ranks saved.
 
     Raises InvalidError on all ranks, before anything has changed, if the file of any rank is missing or
     truncated, was not written by `save_residuals`, or is of a different rank, save, codec or set of

@@ -29,7 +29,7 @@ from .parameters import described_one
 class Rounds(InPlace, ms.Callback):
     """Exchanges the parameters of ranks that each train their own copy of a network.
 
-    parameters: float32, float16 or bfloat16, which begin as rank 0's; mode: "local:STEPS",
+    parameters: float32, float16 or bfloat16; they are set to rank 0's values; mode: "local:STEPS",
     "diloco:STEPS,fragments=N,delay=STEPS,alpha=PART,lr=RATE", "sma:PULL" or "pair:STEPS"; codec:
     the codec for their changes, by default "int8", and "none" for pairs. A collective call.
     """

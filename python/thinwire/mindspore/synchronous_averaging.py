@@ -1,8 +1,8 @@
 """Synchronous model averaging: ranks train on their own, and each step moves every rank towards the
 mean of all.
 
-From "CROSSBOW: Scaling Deep Learning with Small Batch Sizes on Multi-GPU Servers", section 3, in the
-form that KungFu ships: without momentum of the mean.
+The method is that of "CROSSBOW: Scaling Deep Learning with Small Batch Sizes on Multi-GPU Servers",
+section 3, as implemented in KungFu: the mean has no momentum.
 
     w <- (1 - alpha) w + alpha mean(w);    then the optimizer's update from this rank's gradients
 """

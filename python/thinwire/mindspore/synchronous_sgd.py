@@ -16,7 +16,7 @@ from .optimizer import HoldingOptimizer
 
 
 class SynchronousSGD(HoldingOptimizer):
-    """Averages gradients over all ranks, then lets `optimizer` make its update.
+    """Averages gradients over all ranks, then lets `optimizer` make an update from the averages.
 
     codec: as in `thinwire.torch.hook`; group: by default that of the launcher's environment. A
     collective call.
@@ -41,5 +41,5 @@ class SynchronousSGD(HoldingOptimizer):
         return self.reducer.synchronizer
 
     def construct(self, gradients):
-        """One update from the gradients of this rank."""
+        """Makes one update; takes the gradients of this rank."""
         return self.optimizer(self.reducer(gradients))

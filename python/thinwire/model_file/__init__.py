@@ -1,7 +1,8 @@
 """Model files that `thinwire model show` and `thinwire plan make` read, from the programs of any framework.
 
-A framework's exporter walks through its own program and adds nodes to a `Graph`, once for a batch and
-once for one twice as large; `merge` finds the sizes that grow with the batch, and `write` writes the file.
+A framework's exporter walks through the framework's program and adds nodes to a `Graph`. It does
+this twice, the second time for a batch twice as large. `merge` then finds the sizes that grow with
+the batch, and `write` writes the file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A graph under construction: tensors and nodes as in the file."""
+"""A model's graph under construction: tensors and nodes as in the file."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Root:
 
 @dataclass(frozen=True)
 class Causal:
-    """Scores that are minus infinity for keys after the query."""
+    """Attention scores, which are minus infinity for keys after the query."""
 
     scores: int
 
@@ -70,7 +70,7 @@ class Graph:
         return list(self.tensors[tensor]["shape"])
 
     def parameter(self, weight: Weight, initial: Any = NORMAL) -> int:
-        """The parameter as the framework has it, or transposed if it is used that way.
+        """Adds a parameter if it is new, and returns its tensor, transposed if it is used that way.
 
         `initial` describes its values before the first step, which depend on its role, not on its name.
         """
@@ -82,7 +82,7 @@ class Graph:
         return self.weights[weight]
 
     def constant(self, name: str, value: np.ndarray[Any, Any]) -> int:
-        """Constants, which are never trained."""
+        """Adds constants, which are never trained."""
         values = value.astype(np.float32)
         if values.size > KNOWN_MAX:
             raise ValueError(
@@ -133,12 +133,13 @@ class Graph:
         return [node for node in self.nodes if tensor in node["inputs"]]
 
     def last(self, node: dict[str, Any]) -> None:
-        """Moves a node behind all nodes that it reads, which were added in the meantime."""
+        """Moves a node to the end, because nodes that it reads were added after it."""
         self.nodes.remove(node)
         self.nodes.append(node)
 
     def unrepeated(self, x: int) -> int:
-        """Heads `[b,g,t,d]` before repetition for several heads of queries, if they were repeated."""
+        """Returns the heads `[b,g,t,d]` as they were before each was repeated for several query
+        heads; returns `x` if nothing was repeated."""
         merged = self.made_by(x, "reshape")
         repeated = merged and self.made_by(merged["inputs"][0], "broadcast")
         if not repeated:
@@ -151,7 +152,7 @@ class Graph:
         return self.reshape(f"{merged['name']}.once", repeated["inputs"][0], groups)
 
     def reshape(self, name: str, x: int, shape: Any) -> int:
-        """The same elements in another shape; a reshape of a reshape becomes one."""
+        """Changes the shape; two reshapes in sequence become one."""
         shape = list(shape)
         before = self.made_by(x, "reshape")
         if before is not None:
@@ -161,7 +162,7 @@ class Graph:
         return self.one(name, {"reshape": {"shape": shape}}, [x], shape)
 
     def transpose(self, name: str, x: int, order: list[int]) -> int:
-        """Dimensions in another order; a permutation and its inverse cancel."""
+        """Permutes dimensions; a permutation and its inverse cancel."""
         letters = "abcdefgh"[: len(order)]
         before = self.made_by(x, "transpose")
         if before is not None:
@@ -175,7 +176,7 @@ class Graph:
         return self.one(name, {"transpose": {"input": letters, "output": output}}, [x], shape)
 
     def matmul(self, name: str, x: int, y: int, letters: tuple[str, str, str]) -> int:
-        """A product, summed over the letters that the output lacks."""
+        """Adds a product, summed over the letters that the output lacks."""
         left, right, output = letters
         sizes = dict(zip(left, self.shape(x), strict=True))
         sizes |= dict(zip(right, self.shape(y), strict=True))
@@ -183,7 +184,7 @@ class Graph:
         return self.one(name, operator, [x, y], [sizes[letter] for letter in output])
 
     def scale(self, name: str, x: int, factor: float) -> int:
-        """A multiple."""
+        """Adds the product of a tensor and a number."""
         if factor == 1.0:
             return x
         return self.one(name, {"scale": float(factor)}, [x], self.shape(x))

@@ -23,7 +23,7 @@ def linear(graph: Graph, name: str, x: int, weight: Weight, bias: Weight | int |
 
 
 def table_product(graph: Graph, name: str, x: int, table: int) -> int:
-    """A product with a table `[n,k]` that is also used elsewhere."""
+    """A product with a table `[n,k]` that other nodes read, too."""
     rows = "bgtuv"[: len(graph.shape(x)) - 1]
     return graph.matmul(name, x, table, (f"{rows}k", "nk", f"{rows}n"))
 
@@ -50,12 +50,13 @@ def combine(graph: Graph, name: str, kind: str, x: int, y: int) -> int:
 
 
 def embedding(padding: int | None) -> dict[str, Any]:
-    """Rows of a table: all can be read, and the padding row gets no gradient."""
+    """Rows of a table. Every row can be read; the padding row gets no gradient."""
     return {"embedding": None if padding is None else {"padding": padding}}
 
 
 def rows(graph: Graph, name: str, table: int, row: np.ndarray[Any, Any], shape: Shape) -> int:
-    """Constant rows: positions, a range of them or a single one, the same for every sequence."""
+    """Constant rows, the same for every sequence: positions, a range of positions or a single
+    one."""
     first, count = int(row[0]), len(row)
     if np.array_equal(row, np.arange(count)):
         places = graph.source(f"{name}.constant", [count], "index", "input")
@@ -72,7 +73,7 @@ def rows(graph: Graph, name: str, table: int, row: np.ndarray[Any, Any], shape: 
 
 
 def channel_bias(graph: Graph, name: str, y: int, bias: int) -> int:
-    """Arithmetic of images `[b,c,h,w]` and a number for every channel."""
+    """Arithmetic of images `[b,c,h,w]` and one number per channel."""
     flat = graph.reshape(f"{name}.bias_of_channels", bias, [*graph.shape(bias), 1, 1])
     return graph.one(f"{name}.bias", {"arithmetic": "add"}, [y, flat], graph.shape(y))
 
@@ -106,7 +107,7 @@ def adaptive_mean(graph: Graph, name: str, x: int, target: Shape) -> int:
 
 
 def square(name: str, value: Any) -> Any:
-    """The single number that a list repeats."""
+    """Returns the number that all entries of a list are equal to."""
     numbers = {value} if isinstance(value, int) else set(value)
     if len(numbers) != 1:
         raise ValueError(f"{name} is {list(value)}, expected the same number in all directions")
@@ -114,7 +115,7 @@ def square(name: str, value: Any) -> Any:
 
 
 def both(name: str, value: Any) -> list[int]:
-    """A number for rows and one for columns."""
+    """Returns one number for rows and one for columns."""
     numbers = [value] if isinstance(value, int) else list(value)
     numbers = numbers * 2 if len(numbers) == 1 else numbers
     if len(numbers) != 2:

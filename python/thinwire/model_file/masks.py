@@ -10,9 +10,10 @@ FAR = -1e4  # what stands for minus infinity in masks is at most this
 
 
 def seen(mask: np.ndarray[Any, Any]) -> str | None:
-    """The keys that queries see under a mask: "all", "earlier" (up to their own), or neither.
+    """Returns which keys a query sees under a mask: "all", "earlier" (up to the query's own
+    position), or None for anything else.
 
-    A mask is true where a key is seen, or it is added to scores.
+    A boolean mask is true where a key is seen; any other mask is added to scores.
     """
     if mask.dtype == bool:
         shown = mask
@@ -29,7 +30,7 @@ def seen(mask: np.ndarray[Any, Any]) -> str | None:
 
 
 def added(mask: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A mask as finite numbers that are added to scores."""
+    """Returns a mask as finite numbers that are added to scores."""
     lowest = np.finfo(np.float32).min / 4  # scores that are lower still stay finite
     if mask.dtype == bool:
         return np.where(mask, np.float32(0), np.float32(lowest))
@@ -37,7 +38,7 @@ def added(mask: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def lessened(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Constants without repetitions along a dimension."""
+    """Returns constants whose repetitions along a dimension are removed."""
     for dim in range(value.ndim):
         first = value.take([0], dim)
         value = first if (value == first).all() else value

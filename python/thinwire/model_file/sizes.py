@@ -8,7 +8,7 @@ LINE = 60
 
 
 def merged(once: Any, twice: Any, batch: int) -> Any:
-    """One graph from those for a batch and for a batch twice as large.
+    """Merges the graphs for a batch and for a batch twice as large into one graph.
 
     Raises ValueError, which names the first node that differs.
     """
@@ -40,7 +40,7 @@ def merged(once: Any, twice: Any, batch: int) -> Any:
 
 
 def merge(once: Any, twice: Any, batch: int) -> Any:
-    """One value from those for a batch and for a batch twice as large."""
+    """Merges the values for a batch and for a batch twice as large into one value."""
     if isinstance(once, dict) and isinstance(twice, dict) and once.keys() == twice.keys():
         return {key: merge(once[key], twice[key], batch) for key in once}
     if isinstance(once, list) and isinstance(twice, list) and len(once) == len(twice):

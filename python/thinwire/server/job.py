@@ -20,7 +20,8 @@ from thinwire.arguments import Seconds
 from thinwire.deprecated import renamed
 
 SHARDS_PER_SERVER = 8
-"""Enough shards for an even division over other numbers of servers."""
+"""Default number of shards per server. It allows an even division if the number of servers
+changes."""
 FORMATS = {"none": "f32"}
 """The core's names of formats that differ from those of codecs."""
 Gradient = tuple[int, np.ndarray[Any, Any], np.ndarray[Any, Any]]
@@ -131,8 +132,8 @@ class ParameterServer:
         return self._core.pushing
 
     def join(self, tables: Sequence[Table], facts: list[tuple[str, str]]) -> None:
-        """Joins the job with these tables; the number of a table is its index. `facts`, pairs of name and
-        value, must be equal on all workers.
+        """Joins the job with these tables; the number of a table is its index in `tables`. `facts`,
+        pairs of name and value, must be equal on all workers.
 
         # Errors
 
@@ -148,7 +149,8 @@ class ParameterServer:
         self._tables = tuple(tables)
 
     def push(self, gradients: Sequence[Gradient]) -> None:
-        """Waits for the previous push and begins another. It may be empty: servers count steps.
+        """Waits for the previous push, and begins the next one. A push may be empty, because
+        servers count pushes as steps.
 
         # Errors
 

@@ -54,7 +54,7 @@ class Stepper:
         self._tell()
 
     def _tell(self) -> None:
-        """Tells the figures of the last steps, if it is time."""
+        """Reports the figures of the last steps to the coordinator, if it is time."""
         (steps, since), now_s = self._told, time.monotonic()
         if now_s - since > TELL_EVERY_S:
             self._told = (self.steps, now_s)

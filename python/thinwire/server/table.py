@@ -56,11 +56,12 @@ class ServedTable:
             server.cache(number, self.cache_bytes, self._staleness)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Returns what a copy has.
+        """Returns the attributes for a copy.
 
         # Errors
 
-        InvalidError after `attach`: a copy would train the same rows, or miss what others do to them.
+        InvalidError after `attach`: a copy would train the same rows, or miss changes by other
+        workers.
         """
         if self._server is not None:
             raise InvalidError(
@@ -106,7 +107,8 @@ class ServedTable:
         return whole
 
     def owe(self, rows: np.ndarray[Any, Any], gradient: np.ndarray[Any, Any]) -> None:
-        """Stores gradients of rows, [len(rows), width], until the next push, which sums those of a row."""
+        """Stores gradients of rows, [len(rows), width], until the next push, which sums all
+        gradients of the same row."""
         self._owed.append((rows, gradient))
 
     def owed(self, weight: float) -> list[Gradient]:

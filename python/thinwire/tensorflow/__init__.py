@@ -9,8 +9,8 @@ training loop, adoption is one line after the tape:
     gradients = tape.gradient(loss, model.trainable_variables)
 
 `exchange` does the same for gradients that already exist. `broadcast_variables` gives all ranks the same
-start. All of it works in `tf.function` and in eager mode, on the CPU; on a GPU it copies through host
-memory, which is untested. For `model.fit` see `thinwire.keras`.
+start. All functions work in `tf.function` and in eager mode, on the CPU. On a GPU, values are
+copied through host memory, which is untested. For `model.fit` see `thinwire.keras`.
 """
 
 try:

@@ -1,4 +1,4 @@
-"""Calls from TensorFlow's graphs into Python, and errors that come out of them in one line."""
+"""Calls from TensorFlow's graphs into Python, whose errors have one line."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def call(function: Callable[..., Any], inputs: list[tf.Tensor], dtypes: Any) -> 
 def without_derivative(
     what: str, function: Callable[[list[Values]], list[Values]], values: Sequence[Values]
 ) -> list[Values]:
-    """What a function returns of values, through which a tape finds no gradient without saying so.
+    """Returns `function(values)`, through which no gradient can be taken.
 
-    Taking a gradient raises InvalidError, in a graph while it is traced: TensorFlow itself would
-    leave out, as None, whatever passes a call of Python.
+    Taking a gradient raises InvalidError; in a graph, at the time of tracing. TensorFlow itself
+    would return None, without an error, for a gradient that passes through a call of Python.
     """
     found: list[Values] = []
 
@@ -79,7 +79,7 @@ def without_derivative(
 
 
 def tensors_of(values: Sequence[Values]) -> list[tf.Tensor]:
-    """The tensors of values that may have a gradient."""
+    """Returns the tensors of values, two for each `tf.IndexedSlices`."""
     parts = (
         [each.values, each.indices] if isinstance(each, tf.IndexedSlices) else [each]
         for each in values
@@ -89,7 +89,7 @@ def tensors_of(values: Sequence[Values]) -> list[tf.Tensor]:
 
 
 def refilled(values: Sequence[Values], tensors: Sequence[tf.Tensor]) -> list[Values]:
-    """Values like these with the tensors that `tensors_of` returned, or others, in their places."""
+    """Returns values like these, with other tensors in place of those that `tensors_of` returns."""
     left: Iterator[tf.Tensor] = iter(tensors)
 
     def filled(value: Values) -> Values:
@@ -101,7 +101,7 @@ def refilled(values: Sequence[Values], tensors: Sequence[tf.Tensor]) -> list[Val
 
 
 def refuse_xla() -> None:
-    """Refuses a function that XLA compiles, whose graph cannot call Python."""
+    """Refuses a function that XLA compiles, because its graph cannot call Python."""
     graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
     while graph is not None:
         context = graph._get_control_flow_context()

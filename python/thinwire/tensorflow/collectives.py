@@ -1,7 +1,7 @@
 """Collectives on tensors, in eager mode and in `tf.function`, and the same variables on all ranks.
 
 All ranks make the same calls in the same order; in a graph they are made in every run, in program order.
-A tape that takes a gradient through one of them raises InvalidError.
+A tape raises InvalidError if it takes a gradient through a collective.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def all_reduce(
 
 @traced
 def all_gather(tensor: Any, group: Group | None = None) -> tf.Tensor:
-    """The tensors of all ranks, one after the other along the first dimension, which may differ."""
+    """Returns the tensors of all ranks, concatenated along the first dimension, whose length may
+    differ between ranks."""
     met, given = group_or_default(group), numbers(tensor)
     rows = tf.reshape(given, [1]) if given.shape.rank == 0 else given
 
@@ -60,7 +61,7 @@ def all_gather(tensor: Any, group: Group | None = None) -> tf.Tensor:
 
 @traced
 def broadcast(tensor: Any, root: int = 0, group: Group | None = None) -> tf.Tensor:
-    """The tensor of rank `root`, on all ranks."""
+    """Returns the tensor of rank `root` on all ranks."""
     met, given = group_or_default(group), numbers(tensor)
     arguments.whole("root", root, 0, met.world - 1)
 
@@ -76,8 +77,9 @@ def broadcast_variables(
 ) -> None:
     """Copies the values of rank `root`'s variables to all ranks; a collective call, in eager mode.
 
-    Variables are TensorFlow's or Keras's, of a model and of an optimizer. Raises InvalidError on all ranks,
-    before anything has changed, if their number, shapes or dtypes differ between ranks.
+    Variables may be TensorFlow's or Keras's, those of a model and those of an optimizer. Raises
+    InvalidError on all ranks, before anything has changed, if their number, shapes or dtypes differ
+    between ranks.
     """
     if not tf.executing_eagerly():
         raise InvalidError(
@@ -116,7 +118,8 @@ def numbers(tensor: Any) -> tf.Tensor:
 
 
 def made(what: str, function: Callable[..., Any], tensor: tf.Tensor, shape: Any) -> tf.Tensor:
-    """The result of a collective, of the tensor's dtype, with the known part of its shape."""
+    """Returns the result of a collective, with the tensor's dtype and the known part of the
+    shape."""
 
     def results(values: list[tf.Tensor]) -> list[tf.Tensor]:
         result = call(function, values, tensor.dtype)

@@ -53,7 +53,7 @@ def exchange(
             `algorithm`, `error_budget`, `feedback`, `momentum_correction`, `warmup_steps`, `unchecked`.
         group: by default that of the launcher's environment.
         sparse_as_dense: whether `tf.IndexedSlices`, which embeddings have as gradients, are made dense.
-            Otherwise all ranks gather the rows of all, uncompressed.
+            Otherwise every rank gathers the rows of all ranks, uncompressed.
     """
     return Exchange(variables, codec, group, sparse_as_dense, **options)
 
@@ -75,7 +75,7 @@ class Exchange:
 
     @classmethod
     def of(cls, gradients: Gradients, variables: Any, sparse_as_dense: bool) -> Exchange:
-        """An exchange of variables through existing gradients."""
+        """Returns the exchange of variables that uses existing `Gradients`."""
         made = cls.__new__(cls)
         made.gradients = gradients
         made._take(variables, sparse_as_dense)
@@ -85,7 +85,7 @@ class Exchange:
         self.sparse_as_dense = sparse_as_dense
         self.variables = tf.nest.map_structure(described, variables)
         self._read = tf.nest.flatten(variables)
-        """The variables themselves, until their values were compared."""
+        """The variables themselves; kept until ranks have compared their values."""
 
     @traced
     def __call__(self, gradients: Any) -> Any:
@@ -93,9 +93,9 @@ class Exchange:
 
         # Errors
 
-        InvalidError for gradients of another number, shape or dtype than the variables', and from a tape
-        that takes a gradient through this call; PeerError if a rank is lost; in a graph TensorFlow reports
-        it as a text of its own: see `guard`.
+        InvalidError if the gradients differ from the variables in number, shape or dtype, and if a
+        tape takes a gradient through this call. PeerError if a rank is lost; in a graph, TensorFlow
+        raises it as an error of its own: see `guard`.
         """
         refuse_xla()
         found: list[Values] = []
@@ -139,7 +139,7 @@ class Exchange:
 
         # Errors
 
-        InvalidError for another structure than the variables'.
+        InvalidError if the structure differs from the variables'.
         """
         if structure(gradients) != structure(self.variables):
             found, expected = (len(tf.nest.flatten(each)) for each in (gradients, self.variables))
@@ -163,7 +163,7 @@ class Exchange:
         return tokens
 
     def _dense(self, index: int, found: Sequence[Values]) -> tf.Tensor:
-        """A dense gradient, zeros where this rank has none."""
+        """Returns a dense gradient; zeros if this rank does not have it."""
         if found[index] is None:
             each = self.gradients.all[index]
             return tf.zeros(each.shape, each.dtype)
@@ -179,7 +179,7 @@ class Exchange:
         return call(lambda *_: self.gradients.finish(), list(tokens), dtypes)
 
     def _gathered(self, index: int, gradient: tf.IndexedSlices | None) -> tf.IndexedSlices:
-        """The rows of all ranks, divided by their number."""
+        """Returns the rows of all ranks, divided by the number of ranks."""
         each = self.gradients.all[index]
         dtype = tf.as_dtype(each.dtype)
         if gradient is None:
@@ -201,7 +201,8 @@ def taken(gradients: Gradients, bucket: int, *arrays: Any) -> Any:
 
 
 def described(variable: Any) -> Gradient:
-    """The known properties of the gradient of a TensorFlow or Keras variable, or of a tensor.
+    """Returns the properties of a TensorFlow or Keras variable, or of a tensor, that its gradient
+    will have.
 
     # Errors
 
@@ -218,7 +219,8 @@ def described(variable: Any) -> Gradient:
 
 
 def value_of(variable: Any) -> Any:
-    """The values of a variable, also while a function is traced; None where they cannot be read."""
+    """Returns the values of a variable, also while a function is traced; None if they cannot be
+    read."""
     if not hasattr(variable, "assign"):
         return None
     try:
@@ -229,7 +231,8 @@ def value_of(variable: Any) -> Any:
 
 
 def structure(values: Any) -> Any:
-    """The structure of nested values without their leaves; a list equals a tuple."""
+    """Returns the structure of nested values without their leaves. Lists and tuples count as
+    equal."""
     if isinstance(values, Mapping):
         return {key: structure(value) for key, value in values.items()}
     return list(map(structure, values)) if isinstance(values, (list, tuple)) else None

@@ -5,8 +5,9 @@
     tape = thinwire.tensorflow.DistributedGradientTape(tape, codec="int8")
     gradients = tape.gradient(loss, model.trainable_variables)
 
-A program makes a new tape in every step, or in every trace. The state of the variables (residuals,
-the plan) is kept for their list and the options, so that the tapes of all steps continue one exchange.
+A program makes a new tape in every step, or in every trace. The state of an exchange (residuals,
+the plan) is kept for the list of variables and the options. So the tapes of all steps continue the
+same exchange.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ class Kept:
         self.sources = [weakref.ref(each) for each in sources]
 
     def is_of(self, sources: list[Any]) -> bool:
-        """Whether these are the sources themselves, and not later objects at the same addresses."""
+        """Whether these are the same sources, not later objects at the same addresses."""
         return all(kept() is source for kept, source in zip(self.sources, sources))
 
 
 class DistributedGradientTape:
     """A finished `tf.GradientTape`, persistent or not; everything but `gradient` is forwarded to the tape.
 
-    codec, group, sparse_as_dense, options: as in `thinwire.tensorflow.exchange`. There may be
-    several in a program, such as for the two networks of a GAN: each list of sources has its own
-    exchange. All ranks make the same number of calls of `gradient`, in the same order.
+    codec, group, sparse_as_dense, options: as in `thinwire.tensorflow.exchange`. A program may have
+    several such tapes, as for the two networks of a GAN: each list of sources has its own exchange.
+    All ranks make the same number of calls of `gradient`, in the same order.
     """
 
     @traced
@@ -104,11 +105,12 @@ class DistributedGradientTape:
 
 
 def exchange_of(sources: list[Any], group: Group, options: dict[str, Any]) -> Exchange:
-    """The exchange of these sources with these options; new if there is none yet.
+    """Returns the exchange of these sources with these options; makes it if it does not exist yet.
 
     # Errors
 
-    InvalidError for a tensor, which is a new object in each step and so cannot have residuals.
+    InvalidError for a source that is a tensor: it is a new object in each step, so residuals cannot
+    be kept for it.
     """
     for source in sources:
         if not hasattr(source, "assign"):

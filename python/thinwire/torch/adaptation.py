@@ -31,8 +31,8 @@ class Adaptation(Adapting):
     averaged, so codecs do not affect it.
 
     Args:
-        model: the model that is trained, in DDP or not; its gradients are read when backward has
-            completed them.
+        model: the model that is trained, in DDP or not. The adaptation reads each gradient when
+            backward has completed it.
         policies: strings as for `--policy` of `thinwire train` ("noise-scale:max=ROWS", "goodput",
             "deadline:SECONDS", "price:FILE,max=PRICE"), or functions of an observation: a dict with
             "step", "ranks", "ranks_asked", "ranks_allowed", "batch", "first_batch", "rows_left", "step_s",
@@ -42,7 +42,7 @@ class Adaptation(Adapting):
         rows: rows of the whole training.
         group: the process group of `torch.distributed` whose ranks train together; None means all ranks.
         resize: called on rank 0 with the number of ranks that a policy asks for.
-        ranks_allowed: the least and the largest number of ranks that may be asked for.
+        ranks_allowed: the smallest and the largest number of ranks that a policy may ask for.
     """
 
     def __init__(
@@ -71,8 +71,8 @@ class Adaptation(Adapting):
         self._device = device
 
     def step(self, wait_s: float = 0.0) -> None:
-        """Ends a step, after `backward`: collective. The ranks' reports travel while the next step
-        computes.
+        """Ends a step; call it after `backward`. A collective call: ranks exchange their reports
+        while the next step computes.
 
         Args:
             wait_s: seconds of the step in which this rank waited for others, if known.
@@ -112,8 +112,8 @@ class Adaptation(Adapting):
 def sketch(gradient: torch.Tensor | None, number: int, step: int) -> torch.Tensor:
     """Returns the squared norm of a gradient and its sketch, which is linear in it: 33 numbers.
 
-    Signs on devices differ from those in host memory, so all ranks must have gradients on one kind
-    of device.
+    The sketch's random signs are generated differently on a GPU and on the CPU, so all ranks must
+    have their gradients on the same kind of device.
     """
     if gradient is None:
         return torch.zeros(ROW)
@@ -127,7 +127,8 @@ def sketch(gradient: torch.Tensor | None, number: int, step: int) -> torch.Tenso
 
 
 def of_device(values: torch.Tensor, number: int, step: int) -> torch.Tensor:
-    """Returns the sketch of f32 on a device, computed there without waiting."""
+    """Returns the sketch of f32 values on a device. It is computed there, and this function does
+    not wait for it."""
     generator = torch.Generator(values.device).manual_seed((step << 24) + number)
     bits = torch.randint(
         0, 2, values.shape, generator=generator, device=values.device, dtype=torch.int8

@@ -1,7 +1,8 @@
-"""The averager of a world of one rank: its gradients are the averages, without an exchange.
+"""The averager of a world of one rank, whose gradients already are the averages; nothing is
+exchanged.
 
-Law: one rank refuses what several ranks refuse, with the same messages, so that a program that was
-tried on one rank runs on many.
+Law: one rank refuses what several ranks refuse, with the same messages. So a program that runs on
+one rank also runs on many.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ class Alone:
         return self._saved
 
     def load(self, saved: Saved | None) -> None:
-        """Checks a state like several ranks would, now or in the first step; warns if residuals are
-        dropped."""
+        """Checks a state as several ranks would, now or in the first step. Warns if the state has
+        residuals, which are dropped."""
         if not self._names or saved is None:
             self._saved = saved
             return

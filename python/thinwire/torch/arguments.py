@@ -40,8 +40,8 @@ def expect(name: str, tensor: torch.Tensor, elements: int, like: torch.Tensor) -
 
     # Errors
 
-    InvalidError, before anything is sent: otherwise the core would write beyond the end, or write
-    bits of another dtype.
+    InvalidError, before anything is sent. Without this check, the core would write beyond the end
+    of the tensor, or write bits of another dtype.
     """
     if tensor.dtype != like.dtype:
         raise InvalidError(
@@ -54,7 +54,7 @@ def expect(name: str, tensor: torch.Tensor, elements: int, like: torch.Tensor) -
 
 
 def expect_count(name: str, tensors: list[torch.Tensor], world: int) -> None:
-    """Refuses a list without exactly one tensor per rank."""
+    """Refuses a list unless it has exactly one tensor per rank."""
     if len(tensors) != world:
         raise InvalidError(
             f"{name} has {len(tensors)} tensors for {world} ranks, expected one for each"
@@ -64,8 +64,8 @@ def expect_count(name: str, tensors: list[torch.Tensor], world: int) -> None:
 def expect_parts(
     name: str, parts: list[torch.Tensor], own: torch.Tensor, place: int, world: int
 ) -> None:
-    """Refuses a list without exactly one tensor per rank, all of one dtype, the `place`-th of the
-    size of `own`."""
+    """Refuses a list unless it has exactly one tensor per rank, all have one dtype, and the
+    `place`-th has the size of `own`."""
     expect_count(name, parts, world)
     expect(name, parts[place], own.numel(), own)
     for part in parts:
@@ -73,7 +73,7 @@ def expect_parts(
 
 
 def overlaps(source: torch.Tensor, target: torch.Tensor, rank: int) -> bool:
-    """Whether a gathered tensor shares memory with a part of the result other than its own."""
+    """Whether a tensor to be gathered overlaps with a part of the result other than its own."""
     shared = source.untyped_storage().data_ptr() == target.untyped_storage().data_ptr()
     return shared and source.data_ptr() != target.data_ptr() + rank * exchange.size(source)
 

@@ -1,9 +1,9 @@
 """A hook for a model that another framework wraps in DDP, with a state per rank in its checkpoints.
 
-Hugging Face's Trainer, Accelerate, Lightning and Ray Train make DDP themselves: either once, or
-again for every training, or not at all on one device. This module has the common part of their
-integrations. Law: each DDP model gets the hook once, a new DDP around the same parameters gets the same
-hook, and every rank's state is saved.
+Hugging Face's Trainer, Accelerate, Lightning and Ray Train wrap the model in DDP themselves: some
+once, some again for every training, and some not at all on one device. This module has the common
+part of their integrations. Law: each DDP model gets the hook once, a new DDP around the same
+parameters gets the same hook, and every rank's state is saved.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Attached:
         return self._options
 
     def __setstate__(self, options: dict[str, Any]) -> None:
-        """Makes one that has not met the other ranks."""
+        """Restores an object that is not connected to the other ranks yet."""
         Attached.__init__(self, options)
 
     def follow(self, model: torch.nn.Module) -> None:
@@ -108,8 +108,8 @@ class Attached:
         self.resume(entries)
 
     def resume(self, entries: dict[str, Any]) -> None:
-        """Continues from the entries of this rank or, if a different number of ranks saved, from
-        those of all of them; otherwise like `load`."""
+        """Does what `load` does, with the given entries: those of this rank or, if a different
+        number of ranks saved, those of all of them."""
         if self.hook is not None and entries:
             self.hook.load_state_dict(entries)
         elif entries:
@@ -123,7 +123,7 @@ class Attached:
         return (0, 1) if self.hook is None else (self.hook.group.rank, self.hook.group.world)
 
     def _hook_of(self, model: DistributedDataParallel) -> tuple[Hook, Any]:
-        """The hook of a model's parameters: a new one for new parameters."""
+        """Returns the hook of a model's parameters; makes a new one for new parameters."""
         options = of_model(model, self._options)
         parameters = [each for each in model.module.parameters() if each.requires_grad]
         same = len(parameters) == len(self._parameters)
@@ -135,7 +135,8 @@ class Attached:
 
 
 def entries_in(folder: Folder, rank: int, world: int) -> dict[str, Any]:
-    """The entries in a folder for a rank: its own, those of a different number of ranks, or none."""
+    """Returns the entries in a folder for a rank: its own, or those of all ranks if a different
+    number of ranks saved; empty if there are none."""
     own = file_of(folder, rank)
     entries = read(own) if own.exists() else {}
     if state.worlds(entries) == {world}:

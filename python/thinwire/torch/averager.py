@@ -3,8 +3,8 @@
 The core needs parameters and buckets before the first step, but DDP passes its buckets one by one,
 and forms new ones after the first step. So the first step's buckets are collected, and the
 synchronizer is created from them. A step with other buckets is exchanged under the old layout,
-parameter by parameter; the next step begins with the new one. Residuals belong to parameters and
-move along.
+parameter by parameter; the next step begins with the new one. Residuals belong to parameters, and
+move to the new buckets with them.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ from thinwire.torch.state import Saved, Tensors
 
 Done = Callable[[BaseException | None, bool], None]
 ELEMENTWISE = ("residual", "shift", "mean", "momentum")
-"""Kinds of tensors of a state that have a number for each element of a parameter."""
+"""Kinds of tensors in a state that have one number for each element of a parameter."""
 
 
 class Averager:
     """Averages the buckets of each step over the ranks of `group`; with a `host`, parts of them over peers.
 
-    `options` are those of the core's Synchronizer; `given` has names of parameters by their identity.
+    `options` are those of the core's Synchronizer. `given` has the names of parameters, by the
+    identity of each parameter.
     """
 
     def __init__(
@@ -130,7 +131,8 @@ class Averager:
         (self.sync or self._group).abort(reason)
 
     def _begin(self, first: Flat) -> bool:
-        """Begins a step at its first bucket, if that is as it was."""
+        """Begins a step at its first bucket if the bucket is the same as in the layout; returns
+        whether it is."""
         self._follow()
         if self.sync is None or not self._layout.has(0, first.parameters):
             return False
@@ -138,15 +140,15 @@ class Averager:
         return True
 
     def _follow(self) -> None:
-        """Takes on the layout that the last step had."""
+        """Takes over the layout that the last step had."""
         if self._following is not None and not self._layout.same(self._following):
             self._made.relayout(self._following.described(self._names, self._shape))
             self._layout = self._following
         self._following = None
 
     def _start(self, layout: Layout, device: Device | None) -> None:
-        """Makes the synchronizer, at the end of the first step's backward, with the buckets of a loaded
-        state if there is one."""
+        """Makes the synchronizer at the end of the first step's backward. If a state was loaded, it
+        gets the buckets of the state."""
         self._names = names(layout, self._given)
         saved, self._saved = self._saved, None
         self._layout = layout.arranged(saved.buckets, self._names) if saved else layout
@@ -159,7 +161,8 @@ class Averager:
             self._resume(saved)
 
     def _resume(self, saved: Saved) -> None:
-        """Takes up a state. The next step keeps its layout: DDP may not have made its new buckets yet."""
+        """Continues from a state. The next step uses the state's layout, because DDP may not have
+        made its new buckets yet."""
         tensors = {key: values for key, values in saved.tensors.items() if key != state.PART}
         state.write(self._made, saved.plan, self._reordered(tensors, to_memory))
         if saved.following is not None:
@@ -168,8 +171,8 @@ class Averager:
         self._resumed, self._saved = True, None
 
     def _reordered(self, tensors: Tensors, reorder: Callable[..., torch.Tensor]) -> Tensors:
-        """Tensors of a state in the order of dimensions, or in that of memory, which may differ between
-        ranks.
+        """Returns the tensors of a state with elements in the order of dimensions, or in the order
+        of memory, which may differ between ranks.
 
         Parts stay in the order of memory.
         """
@@ -186,7 +189,7 @@ class Averager:
         return found
 
     def _finish_buckets(self, flats: Sequence[Flat], given: Sequence[bool], done: Done) -> None:
-        """Ends a step that has the buckets of the layout."""
+        """Ends a step whose buckets are those of the layout."""
         for index, flat in enumerate(flats):
             if not given[index]:
                 self._leave(index, flat)
@@ -194,7 +197,7 @@ class Averager:
         self._made.finish_buckets(targets, done)
 
     def _finish_parameters(self, flats: Sequence[Flat], given: Sequence[bool], done: Done) -> None:
-        """Ends a step with other buckets than those of the layout."""
+        """Ends a step whose buckets differ from those of the layout."""
         places = self._places(flats)
         taken = {
             id(parameter)
@@ -221,7 +224,8 @@ class Averager:
         self._made.ready_bucket(*flat.target(index))
 
     def _places(self, flats: Sequence[Flat]) -> dict[int, tuple[Flat, int]]:
-        """Bucket of each parameter's gradient, and its start there, by the parameter's identity."""
+        """Returns for each parameter, by its identity, the bucket of its gradient and the
+        gradient's start in that bucket."""
         places = {}
         for flat in flats:
             start = 0

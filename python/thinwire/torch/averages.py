@@ -1,8 +1,9 @@
 """Averages remain in `grad` until `zero_grad()`; this module checks that backward does not add to them.
 
-Backward adds to `grad`, and DDP passes the sum to its hook. Without momentum correction this is harmless,
-since the average of an average is itself. Momentum correction would add the old average to the momentum
-once more. So before backward adds to a parameter's `grad`, `grad` must be None or zero, which is checked.
+Backward adds to `grad`, and DDP passes the sum to its hook. Without momentum correction this is
+harmless, because averaging an average does not change it. Momentum correction would add the old
+average to the momentum a second time. So this module checks that a parameter's `grad` is None or
+zero before backward adds to it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Averages:
             self._there.add(id(parameter))
 
     def _look(self, parameter: torch.Tensor) -> None:
-        """Refuses to add to an average, once for each parameter."""
+        """Refuses a backward that would add to an average; checks each parameter once."""
         if id(parameter) not in self._there:
             return
         self._there.remove(id(parameter))

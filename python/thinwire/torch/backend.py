@@ -4,11 +4,13 @@
     torch.distributed.init_process_group("thinwire")
 
 Code written for gloo or NCCL runs on it: DDP, FSDP2, DTensor, distributed checkpoints. Every
-process group, including those of `new_group`, has separate connections; its ranks find each other
-through c10d's store. Collectives of one group run in the order in which they are called, messages
-concurrently with them. Exchanges are lossless; codecs come with DDP's hook and with `thinwire.torch.fsdp`.
+process group, including those of `new_group`, has separate connections, and its ranks find each
+other through c10d's store. Collectives of one group run in the order in which they are called;
+messages run concurrently with them. All exchanges are lossless. For codecs, use DDP's hook or
+`thinwire.torch.fsdp`.
 
-A group can continue with other ranks, through `reconfigure` of c10d's interface for fault tolerance.
+A group can continue with other ranks by `reconfigure`, a method of c10d's interface for fault
+tolerance.
 
 One group serves CPU and CUDA tensors, so it shares a process group with no other backend: in
 "cpu:thinwire,cuda:nccl" it serves both.
@@ -38,15 +40,16 @@ from thinwire.torch.work import Work, done, seconds
 NAME = "thinwire"
 DEVICES = ["cpu", "cuda"]
 TIMEOUT_S_MIN, TIMEOUT_S_MAX = 0.1, 86_400.0
-"""What the core takes."""
+"""Limits on a timeout of the core, in seconds."""
 
 
 class Named(c10d.Backend):
     """The object that c10d keeps per device: the group's name, its capabilities, and a reference to
     the group.
 
-    A backend in Python could also run the collectives, but c10d wraps its works so that
-    `is_completed` is never true. For methods that are not overridden here, c10d recurses forever.
+    A backend in Python could also run the collectives. But c10d would wrap its `Work` objects in
+    such a way that `is_completed` is never true. For methods that are not overridden here, c10d
+    recurses forever.
     """
 
     supports_splitting = supports_coalescing = supports_shrinking = False
@@ -135,13 +138,13 @@ class ProcessGroup(Collectives, Messages):
     def reconfigure(self, opts: c10d.ReconfigureOptions) -> Work:
         """Continues among the ranks of the handles, in their order; returns when all are connected.
 
-        Earlier operations that are still under way fail. After an error the group has no connections, but
-        its handle is still good.
+        Earlier operations that are still under way fail. After an error the group has no
+        connections, but its handle remains valid.
 
         # Errors
 
-        InvalidError, with nothing changed, for handles without this rank's and for a uuid that was
-        used before; PeerError within the timeout if a rank does not arrive.
+        InvalidError, with nothing changed, if `handles` lacks this rank's handle or `uuid` was used
+        before; PeerError within the timeout if a rank does not arrive.
         """
         handles, mine = ordered(opts.handles), self.get_reconfigure_handle()
         if mine not in handles:
@@ -161,8 +164,8 @@ class ProcessGroup(Collectives, Messages):
         return done("reconfigure", self)
 
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        """A barrier that names the ranks that did not arrive; through the store, independently of the
-        collectives."""
+        """Runs a barrier whose error names the ranks that did not arrive. It goes through the
+        store, independently of the collectives."""
         limit_s = self.timeout_s if timeout is None else timeout.total_seconds()
         self.barriers += 1
         shared = dist.PrefixStore(f"monitored/{self.barriers}", self.store)
@@ -204,7 +207,7 @@ def create(opts: Any, backend_options: Any = None) -> ProcessGroup:
 
     # Errors
 
-    InvalidError for a PyTorch without such backends, and for `pg_options`, which the backend does not have.
+    InvalidError if PyTorch does not support backends in Python, and for any `pg_options`.
     """
     if backend_options is not None:
         raise InvalidError(
@@ -235,7 +238,7 @@ def expect(ranks: list[int]) -> None:
 
 
 def allowed(timeout_s: float) -> float:
-    """The timeout nearest to this one that the core takes."""
+    """Returns the nearest timeout that the core accepts."""
     return min(max(timeout_s, TIMEOUT_S_MIN), TIMEOUT_S_MAX)
 
 

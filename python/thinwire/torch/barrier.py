@@ -15,7 +15,7 @@ from thinwire._core import PeerError
 
 
 def monitored(store: Any, rank: int, world: int, timeout_s: float, wait_all_ranks: bool) -> None:
-    """Returns when all ranks have arrived; `store` is used for this one barrier only.
+    """Returns when all ranks have arrived. `store` must be used for this one barrier only.
 
     # Errors
 
@@ -52,7 +52,7 @@ def absent(store: Any, world: int, timeout_s: float, wait_all_ranks: bool) -> li
 
 
 def came(store: Any, key: str, timeout_s: float) -> bool:
-    """Whether the key appears within the time."""
+    """Returns whether the key appears in the store in time."""
     if timeout_s <= 0:
         return bool(store.check([key]))
     try:

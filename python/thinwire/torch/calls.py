@@ -18,14 +18,15 @@ from thinwire.torch.work import Callbacks, Queue, Together, Work, seconds
 
 Begin = Callable[..., None]
 Place = tuple[int, int]
-"""A rank and its world."""
+"""A rank and the number of ranks."""
 
 
 class Calls(c10d.ProcessGroup):
     """A process group that can begin operations; its subclasses define which."""
 
     def __init__(self, store: Any, place: Place, connection: Connection | None, timeout_s: float):
-        """The rank and world of `place`; operations fail after `timeout_s` unless they say otherwise.
+        """`place` is the rank and the number of ranks. Operations that have no timeout of their own
+        fail after `timeout_s`.
 
         Without a connection, operations are refused until `take`.
         """
@@ -42,8 +43,8 @@ class Calls(c10d.ProcessGroup):
         self.take(place, connection, timeout_s)
 
     def take(self, place: Place, connection: Connection | None, connected_s: float) -> None:
-        """Continues with `connection`, whose own timeout is `connected_s`; state of the last
-        connection is dropped."""
+        """Continues with `connection`, whose own timeout is `connected_s`; drops the state of the
+        previous connection."""
         self.place, self.connection, self.connected_s = place, connection, connected_s
         self.queue, self.mailbox = Queue(), Mailbox()
         self.coalesced: list[Work] | None = None
@@ -51,12 +52,12 @@ class Calls(c10d.ProcessGroup):
 
     @property
     def core(self) -> Group:
-        """The connection to the ranks; an operation that begins later keeps the connection that it
-        was called with.
+        """The connection to the ranks. An operation keeps the connection with which it was called,
+        even if it begins later.
 
         # Errors
 
-        InvalidError while there are none.
+        InvalidError while there is no connection.
         """
         if self.connection is None:
             raise InvalidError(
@@ -78,10 +79,11 @@ class Calls(c10d.ProcessGroup):
     def run(
         self, name: str, begin: Begin, stage: Staging, result: Any, opts: Any, single: bool = False
     ) -> Work:
-        """Begins a collective after those before it.
+        """Begins a collective once the earlier ones are done.
 
-        One that is a `single` call of the core, without copies, is handed to the core, which keeps the
-        order too. Others run in a thread, or here if the caller waits anyway.
+        A collective that is a `single` call of the core, without copies, is passed to the core,
+        which also keeps the order. All others run in a thread, or in the caller's thread if it
+        waits anyway.
         """
         limit_s = seconds(opts.timeout) or self.timeout_s
         work = Work(name, list(result), stage, limit_s, self)
@@ -106,11 +108,11 @@ class Calls(c10d.ProcessGroup):
         return work
 
     def start_coalescing(self, _device: Any = None) -> None:
-        """Collects works from here to `end_coalescing`."""
+        """Collects the `Work`s of all calls from here to `end_coalescing`."""
         self.coalesced = []
 
     def end_coalescing(self, _device: Any = None) -> Work:
-        """A single work for all works since `start_coalescing`."""
+        """Returns a single `Work` for all `Work`s since `start_coalescing`."""
         works, self.coalesced = self.coalesced or [], None
         return Together(works, self)
 

@@ -1,7 +1,7 @@
 """Checks of a DDP model: the ranks that it averages over, and options that no hook supports.
 
-DDP passes buckets to a hook, but not itself. The model is therefore given by `attach`, or looked up at the
-first bucket.
+DDP passes buckets to a hook, but not the DDP object. So `attach` tells the hook its model;
+otherwise, the hook searches for the model at the first bucket.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def refuse(model: DistributedDataParallel, group: Any) -> None:
 
     # Errors
 
-    InvalidError for ranks other than those of the model, and for DDP options under which the hook
-    does not get all gradients.
+    InvalidError if the ranks differ from the model's, and for DDP options under which the hook does
+    not get all gradients.
     """
     delayed = len(getattr(model, "_delay_all_reduce_params", ()))
     if delayed:
@@ -141,7 +141,8 @@ def refuse_hooked(model: DistributedDataParallel) -> None:
 
 
 def models_of(state: Any) -> list[DistributedDataParallel]:
-    """The models whose hook has this `state`; searches all objects, in about a tenth of a second."""
+    """Returns the models whose hook has this `state`. It searches all Python objects, which takes
+    about a tenth of a second."""
     kinds: list[type] = [DistributedDataParallel]
     for kind in kinds:
         kinds += kind.__subclasses__()
@@ -154,9 +155,11 @@ def models_of(state: Any) -> list[DistributedDataParallel]:
 
 
 def divides_by_active(model: DistributedDataParallel) -> bool:
-    """Whether sums are divided by the number of ranks that have inputs, not by that of all ranks.
+    """Whether sums are divided by the number of ranks that still have inputs, not by the number of
+    all ranks.
 
-    `model.join(divide_by_initial_world_size=False)` requires that, according to its first model.
+    This is the case under `model.join(divide_by_initial_world_size=False)`, where the first model
+    decides.
     """
     join = getattr(model, "_join_config", None)
     by_all = getattr(model, "_divide_by_initial_world_size", True)

@@ -1,9 +1,9 @@
 """CUDA devices that encode the gradients in their own memory.
 
-The core has a stream on each device for the memory of tensors. It starts on a gradient when the
-stream that computed it has reached that point, and overwrites it with the average; readers of the
-average wait for the core's stream. Nothing here waits for the device. Where the core cannot use a
-device, `thinwire.torch.staging` copies gradients to the host.
+The core has a stream on each device. On this stream it encodes a gradient once the stream that
+computed the gradient has done so, and later overwrites the gradient with the average. Streams that
+read the average wait for the core's stream. Python itself never waits for the device. Where the
+core cannot use a device, `thinwire.torch.staging` copies gradients to the host.
 """
 
 from __future__ import annotations
@@ -35,25 +35,28 @@ class Device:
         )
 
     def take(self, buffer: torch.Tensor) -> torch.Tensor:
-        """Gradients as f32 on the device, for the core's work from now on: `buffer` itself if it is f32."""
+        """Returns gradients as f32 on the device, and lets the core use this memory. It is `buffer`
+        itself if that is f32."""
         with torch.no_grad():
             return self._lent(buffer if buffer.dtype is torch.float32 else buffer.float())
 
     def room(self, buffer: torch.Tensor) -> torch.Tensor:
-        """Memory for f32 values that will be copied to `buffer`: `buffer` itself if it is f32."""
+        """Returns memory for f32 values that will be copied to `buffer`. It is `buffer` itself if
+        that is f32."""
         if buffer.dtype is torch.float32:
             return self._lent(buffer)
         return self._lent(buffer.new_empty(buffer.shape, dtype=torch.float32))
 
     def _lent(self, values: torch.Tensor) -> torch.Tensor:
-        """Lets the core's stream use memory after what torch has queued on it."""
+        """Lets the core's stream use the memory after the work that torch's current stream has
+        queued."""
         self.core.after(torch.cuda.current_stream(values.device).cuda_stream)
         # The memory may be given back before the core's stream has used it, when a step is given up.
         values.record_stream(self._stream)
         return values
 
     def follow(self) -> None:
-        """Makes torch's current stream wait for the core's."""
+        """Makes torch's current stream wait for the core's stream."""
         torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
 
     def give(self, values: torch.Tensor, buffer: torch.Tensor) -> None:
@@ -74,7 +77,7 @@ class Resident:
     devices: frozenset[torch.device] = frozenset()
 
     def __init__(self, device: Device) -> None:
-        """Nothing taken yet."""
+        """Creates it without tensors."""
         self.device = device
         self._returns: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._keep: list[torch.Tensor] = []
@@ -117,7 +120,7 @@ class Resident:
 
 
 def of(tensor: torch.Tensor) -> Device | None:
-    """The device that has a tensor, if the core can use it.
+    """Returns the device of a tensor, or None if the core cannot use it.
 
     # Errors
 
@@ -138,6 +141,6 @@ def of(tensor: torch.Tensor) -> Device | None:
 
 
 def opened(device: torch.device) -> Device | None:
-    """Takes a device into use; None, with a warning in one line, where the core cannot use it."""
+    """Opens a device; returns None, with a warning of one line, if the core cannot use it."""
     core = cuda.opened(device.index, str(device), Path(torch.__file__).parent / "lib")
     return None if core is None else Device(core, device)

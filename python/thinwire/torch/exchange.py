@@ -1,9 +1,9 @@
 """Collectives of contiguous tensors in host memory, as calls of the core.
 
-Sizes and dtypes are checked before, by `thinwire.torch.arguments`: the core does not check addresses.
-Each function blocks until its result is there. Functions that make exactly one call of the core
-also take a `done`: with it they return at once, and the core calls it at the end; `begins_at_once`
-tells which reductions are of that kind.
+Callers check sizes and dtypes first, with `thinwire.torch.arguments`, because the core does not
+check addresses. Each function blocks until its result is available. Functions that make exactly one
+call of the core also accept a callback `done`. With it they return at once, and the core calls it
+at the end. `begins_at_once` returns whether a reduction is such a call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from thinwire.torch.reduction import Reduction
 
 Done = Callable[[BaseException | None], None]
 GATHERED_BYTES_MAX = 1 << 16
-"""Up to here an exact reduction gathers all values everywhere: one exchange instead of two."""
+"""Up to this number of bytes, an exact reduction gathers all values on all ranks: one exchange
+instead of two."""
 
 
 def size(tensor: torch.Tensor) -> int:
@@ -48,7 +49,7 @@ def begins_at_once(tensor: torch.Tensor, reduction: Reduction) -> bool:
 
 
 def gathered(core: Group, tensor: torch.Tensor, call: str | None = None) -> torch.Tensor:
-    """The tensors of all ranks, one flat row each, for a call with this description."""
+    """Returns the tensors of all ranks, each as one flat row, for a call with this description."""
     rows = tensor.new_empty(core.world, tensor.numel())
     core.all_gather(tensor.data_ptr(), rows.data_ptr(), size(tensor), call=call)
     return rows
@@ -75,7 +76,7 @@ def reduce_rows(core: Group, rows: torch.Tensor, reduction: Reduction, call: str
 
 
 def all_reduce_many(core: Group, tensors: Sequence[torch.Tensor], reduction: Reduction) -> None:
-    """Reduces several tensors, those of one dtype together."""
+    """Reduces several tensors; those with the same dtype in one call."""
     by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
     for tensor in tensors:
         by_dtype.setdefault(tensor.dtype, []).append(tensor)
@@ -199,5 +200,5 @@ def octets(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def sizes(tensors: Sequence[torch.Tensor], world: int) -> list[int]:
-    """Bytes of each rank's tensor, 0 where there are none."""
+    """Returns the bytes of each rank's tensor, 0 for a rank without one."""
     return [size(tensor) for tensor in tensors] or [0] * world

@@ -1,5 +1,5 @@
-"""FSDP2 with compressed communication: of the reduce-scatter of gradients and, on request, of the
-all-gather.
+"""FSDP2 with compressed communication: Thinwire compresses the reduce-scatter of gradients and, on
+request, the all-gather of parameters.
 
     for layer in model.layers:
         fully_shard(layer)
@@ -7,10 +7,10 @@ all-gather.
     exchange = thinwire.torch.fsdp(model, codec="int8")
 
 The rounding error of a gradient is kept, in f32, and added to the next gradient of the same parameter
-(error feedback). This residual is as large as the gradient before it is sharded, on every rank. A parameter
+(error feedback). On every rank, this residual is as large as the unsharded gradient. A parameter
 without a gradient in some step keeps its residual. A gathered parameter is rounded only for the
 transfer, and its stored shard stays exact; every rank, including its owner, computes with the same
-rounded bits. The exchanges use their own connections, so all ranks must call `fsdp`.
+rounded bits. The exchanges use separate connections, so all ranks must call `fsdp`.
 """
 
 from __future__ import annotations
@@ -90,11 +90,11 @@ def fsdp(
 
     # Errors
 
-    InvalidError if no module is sharded, if one already exchanges by Thinwire or has parameters on
-    several meshes, or for codecs that FSDP2 cannot use; with `replicas` also for modules on a mesh
-    that has a dimension of replicas, whose gradients FSDP2 would sum itself, for several meshes,
-    and for a `group` or a `gather_codec`. Backward raises PeerError if a rank is lost or has
-    gradients of other parameters.
+    InvalidError if no module is sharded, if a module already exchanges by Thinwire or has
+    parameters on several meshes, or for codecs that FSDP2 cannot use. With `replicas`, InvalidError
+    also for a `group`, for a `gather_codec`, for several meshes, and for a mesh that has a
+    dimension of replicas, since FSDP2 would then sum gradients over replicas itself. Backward
+    raises PeerError if a rank is lost or has gradients of other parameters.
     """
     arguments.instance("model", model, torch.nn.Module)
     by_name = isinstance(codec, Mapping) or callable(codec)
@@ -149,9 +149,10 @@ def fsdp(
 
 
 def check_alike(units: Mapping[str, Any], replicas: Any) -> None:
-    """Refuses `replicas` if only some of the ranks that shard a module, or of its replicas, pass it.
+    """Refuses `replicas` if it is passed on only some of the ranks that share a module, as its
+    shards or as its replicas.
 
-    A collective call: without it, those ranks would wait for different ranks.
+    A collective call. Without this check, these ranks would wait for different ranks.
     """
     call = fsdp_hosts.tell(replicas)
     infos = [group.mesh_info for unit in units.values() for group in param_groups(unit)]
@@ -191,8 +192,8 @@ def check_unit(name: str, unit: Any) -> None:
 
 
 def check_codec(codec: Any, seed: int) -> str:
-    """Refuses codecs that need more than FSDP provides, before this rank meets others, and returns
-    the other codecs."""
+    """Returns the codec. Refuses codecs that need more than FSDP provides, before this rank
+    connects to others."""
     arguments.text("codec", codec)
     text: str = codec
     for each in text.split(","):
@@ -222,10 +223,10 @@ class Options:
 
 
 class Exchange:
-    """The connections of one sharded model and its residuals. Made by `fsdp`."""
+    """The connections and the residuals of one sharded model. Made by `fsdp`."""
 
     def __init__(self, parameters: dict[Any, Parameter], options: Options) -> None:
-        """Creates it for these parameters, not connected yet."""
+        """Creates it for these parameters, without connections."""
         self.codec, self.gather_codec = options.codec, options.gather_codec
         self.on_host = options.device == cuda.HOST
         self.callbacks = Callbacks()
@@ -247,7 +248,8 @@ class Exchange:
                 self.scatter(process_group)
 
     def scatter(self, process_group: dist.ProcessGroup) -> Scatter:
-        """The connections between the ranks of a process group; a collective call at first.
+        """Returns the connections between the ranks of a process group. The first call for a group
+        is collective.
 
         # Errors
 
@@ -279,13 +281,15 @@ class Exchange:
             connection.group.abort(reason)
 
     def parts(self, scatter: Scatter, elements: int) -> list[tuple[int, int]]:
-        """Keys and elements of the parameters that FSDP2 is reducing, `elements` per rank in total.
+        """Returns the key and the number of elements of each parameter that FSDP2 is reducing;
+        `elements` is their total per rank.
 
         After the call, the core has the loaded state of these parameters.
 
         # Errors
 
-        InvalidError for parameters of another model, and for parameters whose residual is elsewhere.
+        InvalidError for parameters of another model, and for parameters that were reduced over
+        another process group before, which has their residuals.
         """
         known = reduced(self._parameters, elements)
         for each in known:
@@ -299,7 +303,8 @@ class Exchange:
         return [(each.key, each.elements) for each in known]
 
     def look_at(self, parts: Sequence[tuple[int, int]], scatter: Scatter) -> None:
-        """Warns once if the sums of these parameters are NaN: if one is, all are."""
+        """Warns, only once, if the sums of these parameters are NaN. Either all of them are, or
+        none."""
         if self._warned or not scatter.was_skipped:
             return
         self._warned = True
@@ -311,7 +316,7 @@ class Exchange:
         skipped.warn(fault, "their gradients are NaN on all ranks")
 
     def _restore(self, scatter: Scatter, parameters: Sequence[Parameter]) -> None:
-        """Gives the core what was loaded for some parameters, once."""
+        """Passes the loaded state of some parameters to the core, once for each parameter."""
         loaded = [each for each in parameters if each.name in self._saved]
         if not loaded:
             return
@@ -367,7 +372,7 @@ class Exchange:
         return {name: (count, owed) for name, (count, owed) in saved.items()}
 
     def _entry(self, state: State) -> tuple[dict[str, Place], int, str]:
-        """The part of a state that is this rank's."""
+        """Returns this rank's part of a state."""
         name = f"rank{dist.get_rank()}"
         entry = states.entry_of(dist.get_rank(), state)
         if len(entry) == 2:
@@ -419,7 +424,7 @@ class Communication:
     def allocate(
         self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:
-        """Memory for an input or output, of any kind."""
+        """Allocates memory for an input or output on any device."""
         return torch.empty(*size, dtype=dtype, device=device)
 
 
@@ -434,8 +439,8 @@ class ReduceScatter(Communication):
         op: Any,
         async_op: bool = False,
     ) -> Any:
-        """Reduces rank r's part of the input into its output; dtypes that no codec supports are reduced
-        exactly."""
+        """Reduces each rank's part of the input into that rank's output; dtypes that no codec
+        supports are reduced exactly."""
         expect("fsdp", input_tensor, group.size() * output_tensor.numel(), output_tensor)
         dtype = NATIVE.get(input_tensor.dtype)
         if dtype is None:
@@ -471,8 +476,8 @@ class AllGather(Communication):
         group: dist.ProcessGroup,
         async_op: bool = False,
     ) -> Any:
-        """Gathers every rank's rounded shard, one after the other; mixed dtypes, which come as bytes,
-        exactly."""
+        """Gathers the rounded shards of all ranks, one after the other. Shards of mixed dtypes,
+        which FSDP2 passes as bytes, are gathered exactly."""
         expect("fsdp", output_tensor, group.size() * input_tensor.numel(), input_tensor)
         dtype = NATIVE.get(input_tensor.dtype)
         if dtype is None:

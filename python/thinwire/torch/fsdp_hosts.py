@@ -1,5 +1,5 @@
-"""The ranks of a model under FSDP2 on hosts: those that shard it on one host, and the replicas of a shard
-on the others."""
+"""The ranks of a model under FSDP2 on several hosts. The ranks of one host shard the model; each
+shard has replicas on the other hosts."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def tell(replicas: Any) -> int:
 
 
 def refuse_hosts_without(call: int, replicas: Any) -> None:
-    """Raises InvalidError if a rank of `replicas` has reported, in its call of this number, that it
-    has none.
+    """Raises InvalidError if a rank of `replicas` has reported, in its call with this number, that
+    it has no `replicas`.
 
-    Its host would train alone, and this host would wait for it. It waits for ranks that call later,
-    up to the timeout of PyTorch's store.
+    The host of such a rank would train alone, and this host would wait for it. This function waits
+    for ranks that call later, up to the timeout of PyTorch's store.
     """
     if replicas is None:
         return
@@ -125,7 +125,7 @@ def process_group_of(replicas: Any) -> dist.ProcessGroup:
 
 
 def shards_of(units: Mapping[str, Any]) -> dist.ProcessGroup:
-    """Returns the process group over which all modules are sharded, that of the host.
+    """Returns the host's process group, over which all modules are sharded.
 
     # Errors
 

@@ -1,4 +1,5 @@
-"""FSDP2 on hosts: averages of shards' gradients over replicas, the ranks with one shard, one on each host.
+"""FSDP2 on several hosts: averages the gradients of each shard over its replicas, the ranks with
+this shard, one on each host.
 
     mesh = init_device_mesh("cuda", (hosts, ranks), mesh_dim_names=("replicas", "host"))
     for layer in model.layers:
@@ -6,13 +7,13 @@
     fully_shard(model, mesh=mesh["host"])
     exchange = thinwire.torch.fsdp(model, codec="int8", replicas=mesh["replicas"])
 
-FSDP2 shards, gathers and reduces on the mesh of the host alone. Its all-reduce hook gets a module's
-gradients, averaged over the host by the reduce-scatter, and averages them over the replicas; FSDP2 itself
-sums nothing between hosts. The rounding error of a shard's gradient is kept, in f32, and added to
-the shard's next gradient.
+FSDP2 shards, gathers and reduces on the mesh of the host alone. The reduce-scatter averages a
+module's gradients over the host; the all-reduce hook then averages them over the replicas. FSDP2
+itself sums nothing between hosts. The rounding error of a shard's gradient is kept, in f32, and
+added to the shard's next gradient.
 
-Each module is one exchange, which takes effect on all ranks of all hosts or on none: one gradient that is
-not finite makes all gradients of its module NaN on all ranks, and the residuals are unchanged.
+Each module is one exchange, which takes effect on all ranks of all hosts or on none: if a gradient
+is not finite, all gradients of its module become NaN on all ranks, and the residuals are unchanged.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Replicas:
         options: Mapping[str, Any],
         on_host: bool,
     ) -> None:
-        """Exchanges with the peers of `host`; `options` are those of the core's Synchronizer."""
+        """Creates the exchange with the peers of `host`; `options` are those of the core's
+        Synchronizer."""
         self.codec = options["codec"]
         self._host, self._on_host = host, on_host
         named = [each.name for each in parameters.values()]
@@ -112,7 +114,8 @@ class Replicas:
             Variable._execution_engine.queue_callback(self._expect_nothing)
 
     def _expect_nothing(self) -> None:
-        """Raises if a module was used in earlier micro-batches of a step and not in its last one."""
+        """Raises InvalidError if a module was used in earlier micro-batches of a step, but not in
+        the last one."""
         for name, hook in self._hooks.items():
             hook.expect_nothing(name)
 
@@ -141,7 +144,8 @@ class Replicas:
         self._count = count
 
     def _place(self) -> list[int]:
-        """The place of this rank on its host, the number of the host's ranks, and the number of hosts."""
+        """Returns this rank's place on its host, the number of the host's ranks, and the number of
+        hosts."""
         host = self._host
         return [host.place, len(host.ranks), len(host.peers)]
 
@@ -173,7 +177,8 @@ class AllReduce:
     """The all-reduce hook of one module."""
 
     def __init__(self, owner: Replicas, name: str, param_group: Any) -> None:
-        """For a module whose parameters are in FSDP2's `param_group`; connects with the first gradients."""
+        """Creates the hook of a module whose parameters are in FSDP2's `param_group`. It connects
+        when the first gradients come."""
         self._owner, self._name, self._param_group = owner, name, param_group
         self._kept: dict[int, torch.Tensor] = {}
         self._sync: Synchronizer | None = None
@@ -181,14 +186,15 @@ class AllReduce:
         self._saved: states.Saved | None = None
 
     def __call__(self, gradients: torch.Tensor) -> None:
-        """Replaces the host's average by that of all hosts, in place, in a flat tensor of f32, f16 or bf16.
+        """Replaces the host's average by the average over all hosts, in place, in a flat tensor of
+        f32, f16 or bf16.
 
-        Before the last micro-batch of a step, while `set_requires_all_reduce(False)` is in effect, it keeps
-        the average for later, and FSDP2 gets zeros.
+        While `set_requires_all_reduce(False)` is in effect, before the last micro-batch of a step,
+        it keeps the host's average for later, and FSDP2 gets zeros.
 
         # Errors
 
-        InvalidError for other dtypes, and for gradients of parameters that have none on other replicas;
+        InvalidError for other dtypes, and if a parameter has a gradient on some replicas only;
         PeerError if a rank is lost.
         """
         owner = self._owner
@@ -212,7 +218,8 @@ class AllReduce:
             raise
 
     def expect_nothing(self, name: str) -> None:
-        """Raises if gradients of earlier micro-batches were not exchanged with those of the last one."""
+        """Raises InvalidError if gradients of earlier micro-batches were not exchanged together
+        with the last one's."""
         if self._kept:
             names = {each.key: each.name for each in self._owner.parameters.values()}
             first = names[next(iter(self._kept))]
@@ -232,8 +239,8 @@ class AllReduce:
         return states.read(self._sync)
 
     def load(self, saved: states.Saved | None) -> None:
-        """Continues from a state, at once or when the first gradients come; without one, starts
-        from scratch.
+        """Continues from a state, at once or when the first gradients come. If the state is None,
+        starts from scratch.
 
         A collective call.
         """
@@ -245,7 +252,7 @@ class AllReduce:
             self._resume()
 
     def _keep(self, parameter: Parameter, part: torch.Tensor) -> None:
-        """Adds a gradient to what was kept of the parameter's in this step."""
+        """Adds a gradient to the sum that is kept for its parameter in this step."""
         kept = self._kept.get(parameter.key)
         if kept is None:
             self._kept[parameter.key] = part.clone()
@@ -253,7 +260,7 @@ class AllReduce:
             kept.add_(part)
 
     def _start(self, dtype: str) -> None:
-        """Makes the exchange of all parameters that are trained."""
+        """Creates the exchange of all parameters that are trained."""
         every = self._owner.parameters
         trained = [
             each for each in self._param_group.fsdp_params if each.sharded_param.requires_grad
@@ -269,7 +276,8 @@ class AllReduce:
             states.write(self._sync, saved.plan, saved.tensors)
 
     def _average(self, parameters: Sequence[Parameter], gradients: torch.Tensor) -> None:
-        """Averages over the replicas; the module's other parameters have no gradient in this step."""
+        """Averages the gradients of `parameters` over the replicas; the module's other parameters
+        have no gradient in this step."""
         dtype = NATIVE.get(gradients.dtype)
         if dtype is None:
             known = ", ".join(map(str, NATIVE))

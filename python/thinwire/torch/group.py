@@ -2,9 +2,9 @@
 
 Rank 0 opens a rendezvous on a free port and publishes its address through the store that PyTorch's
 ranks already share, so no address is configured twice. Without THINWIRE_TOKEN it makes a token for
-this meeting and publishes that, too; a token set by the user stays in the environment of each rank,
-because the store is not encrypted. A rank that cannot join publishes the reason; all others check
-for one while they wait, and fail with it within seconds.
+this rendezvous and publishes that, too. A token that the user has set is not published, because the
+store is not encrypted; each rank reads it from its environment. A rank that cannot join publishes
+the reason. All others look for such a reason while they wait, and fail with it within seconds.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ from thinwire.errors import InvalidTypeError
 from thinwire.torch.pauses import Pauses
 
 TIMEOUT_S = 1800.0
-"""How long ranks wait for each other unless told otherwise, in seconds: as long as PyTorch's do."""
+"""Default time for which ranks wait for each other, in seconds; the same as PyTorch's."""
 
 LINGER_S = 2.0
-"""Seconds that a failed rank 0 stays, since PyTorch's store may end with it: others read the reason."""
+"""Seconds for which a failed rank 0 remains, so that others can read the reason: PyTorch's store
+may end with it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Connection:
-    """A group, with the objects of the same lifetime: the rendezvous, on the rank that hosts it,
-    and the guard, which says goodbye when the process ends, or tells the other ranks why this one
-    could not continue."""
+    """A group, with the objects that have the same lifetime: the rendezvous, on the rank that hosts
+    it, and the guard. At the end of the process, the guard closes the group, or tells the other
+    ranks why this rank could not continue."""
 
     group: Group
     store: Store | None = None
@@ -62,15 +63,16 @@ class Lost:
 def of(
     group: Any = None, timeout_s: Seconds | None = None, heartbeat_timeout_s: Seconds | None = None
 ) -> Connection:
-    """The group meant by `group`: a thinwire group, a process group of PyTorch, or None for its default.
+    """Returns the group meant by `group`: a Thinwire group, a process group of PyTorch, or None for
+    PyTorch's default process group.
 
-    For a process group this is a collective call that makes a new group over the same ranks. Without
-    `timeout_s` it has a timeout of TIMEOUT_S seconds.
+    For a process group this is a collective call that makes a new group over the same ranks. The
+    new group's timeout is `timeout_s`, by default TIMEOUT_S seconds.
 
     # Errors
 
-    InvalidError for timeouts that the core would refuse or that the group already has, and for
-    anything but a group.
+    InvalidError for timeouts that the core would refuse, for timeouts with a group that already has
+    its own, and for anything but a group.
     """
     if isinstance(group, Lost):
         raise InvalidError(
@@ -98,8 +100,9 @@ def of(
 def watch_of(process_group: dist.ProcessGroup, timeout_s: float) -> Callable[[], None]:
     """Returns a function that raises PeerError once a rank of a process group is gone; a collective call.
 
-    gloo notices the loss of a rank only in an operation, so a barrier is started that ends when all
-    ranks have arrived. PyTorch's store notices nothing if torchrun hosts it.
+    gloo notices the loss of a rank only in an operation, so this function starts a barrier, which
+    ends when all ranks have arrived. PyTorch's store does not notice the loss if torchrun hosts the
+    store.
     """
     gloo: Any = getattr(dist, "ProcessGroupGloo", ())
     has = has_cpu(process_group)
@@ -129,8 +132,8 @@ def has_cpu(process_group: dist.ProcessGroup) -> bool:
 def check(
     group: Any, timeout_s: Any = None, heartbeat_timeout_s: Any = None
 ) -> tuple[float | None, float | None]:
-    """Refuses what `of` refuses, before this rank meets others. Returns both timeouts in seconds,
-    or None."""
+    """Refuses what `of` refuses, before this rank connects to others. Returns both timeouts in
+    seconds, None for one that is not given."""
     waited_s = TIMEOUT_S if timeout_s is None else timeout_s
     waited_s, silent_s = arguments.timeouts(waited_s, heartbeat_timeout_s)
     found_s = None if timeout_s is None else waited_s, silent_s
@@ -173,10 +176,10 @@ def connect(
     *,
     watch: Callable[[], None] = lambda: None,
 ) -> Connection:
-    """Joins all ranks that call this with the same `store` and `name`; a collective call.
+    """Connects all ranks that call this with the same `store` and `name`; a collective call.
 
-    The n-th call of a rank meets the n-th calls of the others; the store counts the calls. `watch` is
-    called about once a second; an exception that it raises ends the wait.
+    The n-th call of a rank is connected with the n-th calls of the others; the store counts the
+    calls. `watch` is called about once a second; an exception that it raises ends the wait.
     """
     if world == 1:
         alone = Group.join(
@@ -209,7 +212,8 @@ def connect(
 
 @dataclasses.dataclass(frozen=True)
 class Reasons:
-    """The reason why a meeting fails; the first rank that cannot join publishes it in PyTorch's store."""
+    """The reason why a rendezvous fails. The first rank that cannot join publishes it in PyTorch's
+    store."""
 
     shared: dist.Store
     key: str
@@ -227,7 +231,7 @@ class Reasons:
 
         # Errors
 
-        PeerError with that other rank's reason, if this rank's own error is that it lost peers.
+        PeerError with the other rank's reason, if this rank's own error is a PeerError.
         """
         said = ""
         with contextlib.suppress(RuntimeError):  # where the store is lost, the others know as much
@@ -257,7 +261,7 @@ def store_used() -> Iterator[None]:
 
 
 def host(shared: dist.Store, key: str, store: dist.Store) -> Store:
-    """Opens the rendezvous and publishes it, or the reason why there is none."""
+    """Opens the rendezvous and publishes its address, or the reason why it cannot be opened."""
     made = None if own_token() else secrets.token_hex(16)
     try:
         rendezvous = Store(own_address(*master(store)), 0, made or own_token())
@@ -277,7 +281,8 @@ def meeting(
     timeout_s: float,
     look: Callable[[], None] = lambda: None,
 ) -> tuple[str, str]:
-    """The address of rank 0's rendezvous, and the token: this rank's own, or the published one.
+    """Returns the address of rank 0's rendezvous, and the token: this rank's own, or the published
+    one.
 
     # Errors
 
@@ -315,7 +320,8 @@ def first_line(error: BaseException) -> str:
 
 
 def master(store: dist.Store) -> tuple[str, int]:
-    """Host and port at which PyTorch's ranks meet; loopback where they meet in a file or in memory."""
+    """Returns the host and port of PyTorch's rendezvous; loopback if that is a file or in
+    memory."""
     while isinstance(store, dist.PrefixStore):
         store = store.underlying_store
     if isinstance(store, dist.TCPStore):
@@ -324,10 +330,11 @@ def master(store: dist.Store) -> tuple[str, int]:
 
 
 def own_address(host: str, port: int) -> str:
-    """The address of this machine for the others: the one from which it reaches `host` itself.
+    """Returns the address of this machine for other machines: the local address from which this
+    machine reaches `host`.
 
-    A name that only this machine resolves to loopback, as Debian's /etc/hosts does with its own
-    name, stays a name, since others resolve it correctly.
+    If only this machine resolves `host` to loopback, as with a machine's own name in Debian's
+    /etc/hosts, the name itself is returned, because other machines resolve it correctly.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)
@@ -341,5 +348,5 @@ def own_address(host: str, port: int) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether this name or address means the machine itself on every machine."""
+    """Whether this name or address means loopback on every machine."""
     return host in ("localhost", "::1") or host.startswith("127.")

@@ -46,7 +46,8 @@ from thinwire.torch.step import Step, completed
 
 Future = torch.futures.Future
 LOOK_S = 1.0
-"""The time that a step waits before it looks for ranks that wait for this one elsewhere, in seconds."""
+"""The time for which a step waits before it checks whether other ranks wait for this rank in
+another call, in seconds."""
 
 
 def hook(
@@ -170,8 +171,8 @@ def average(state: "Hook", bucket: dist.GradBucket) -> Future[torch.Tensor]:
 class Hook:
     """The state of the hook of one model. Created by `attach` or `hook`.
 
-    A copy, including a pickled one, has only the options: when it is used, it makes a new
-    connection to the default process group.
+    A copy, including a pickled one, has only the options. At its first use, it connects over the
+    default process group.
     """
 
     def __init__(
@@ -207,7 +208,7 @@ class Hook:
         self._staged = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy is made of."""
+        """Returns the options, from which a copy is made."""
         is_default = self._group is None or self._group is dist.group.WORLD
         group = None if is_default else groups.Lost()
         return {
@@ -224,13 +225,14 @@ class Hook:
         Hook.__init__(self, state["options"], {}, state["group"], *rest)
 
     def __repr__(self) -> str:
-        """The codec, and where in its life it is."""
+        """The codec, and the rank if the hook is connected."""
         group = self._connection and self._connection.group
         where = f"rank {group.rank} of {group.world}" if group else "not connected"
         return f"thinwire.torch.Hook(codec={self._options['codec']!r}, {where})"
 
     def connect(self) -> groups.Connection:
-        """Forms the group, unless there is one; a collective call, at the first bucket at the latest."""
+        """Forms the group, unless it exists. A collective call, which is made at the first bucket
+        at the latest."""
         if self._connection is None:
             connection = groups.of(self._group, *self._timeouts_s)
             group = connection.group
@@ -251,11 +253,13 @@ class Hook:
         return self._connection
 
     def _codec(self) -> Any:
-        """The codec as the core takes it; a function is asked for the name of each parameter."""
+        """Returns the codec in the core's form. A codec function is called with the name of each
+        parameter."""
         return arguments.codec(self._options["codec"], self._given.values())
 
     def _among(self, peers: int) -> dict[str, Any]:
-        """The options as the core takes them among this number of ranks; refuses what it would refuse."""
+        """Returns the options in the core's form for this number of ranks; refuses options that the
+        core would refuse."""
         options = {**self._options, "codec": self._codec()}
         arguments.options(**options, world=peers)
         return options
@@ -272,7 +276,7 @@ class Hook:
         return self._averager
 
     def follow(self, model: DistributedDataParallel) -> None:
-        """Records the model of this hook, so that it need not be searched for."""
+        """Records the model of this hook, which then need not be searched for."""
         self._model = weakref.ref(model)
 
     def take(self, bucket: dist.GradBucket) -> Future[torch.Tensor]:
@@ -349,7 +353,8 @@ class Hook:
         self._made.load(saved)
 
     def _step_of(self, index: int) -> Step:
-        """The step to which bucket `index` belongs: the current one, or with bucket 0 a new one."""
+        """Returns the step to which bucket `index` belongs: a new step for bucket 0, and otherwise
+        the current one."""
         if index == 0 and self._step.complete:
             self._step = Step(self._weight(), self._device == cuda.HOST, self._parts)
             self._steps += 1
@@ -358,7 +363,7 @@ class Hook:
         return self._step
 
     def _send(self, step: Step, index: int) -> None:
-        """Lets a bucket leave, and with the last one ends the step."""
+        """Sends a bucket; with the last bucket, ends the step."""
         if step.error is not None:
             return
         try:
@@ -377,8 +382,8 @@ class Hook:
     ) -> None:
         """Ends a step; the core calls it, from a thread of its own, when the step is over.
 
-        A step that was not averaged is over, too: its gradients are NaN. After an error other ranks may
-        wait for this one on its host, and the group ends.
+        A step that was skipped is over, too: its gradients are NaN. After an error, this function
+        ends the group, because other ranks of the host may wait for this rank.
         """
         step.averaged = averaged
         step.end(error)
@@ -386,12 +391,12 @@ class Hook:
             self.group.abort(str(step.error))
 
     def _refuse(self, error: InvalidError) -> NoReturn:
-        """Lets all ranks fail with an error, and raises it."""
+        """Makes all ranks fail with an error, and raises it."""
         self.connect().group.abort(str(error))
         raise error
 
     def _look_up(self) -> None:
-        """Finds the model at the first bucket, and refuses what it cannot follow."""
+        """Finds the model at the first bucket, and refuses a model that the hook cannot follow."""
         if self._model is None:
             found = ddp.models_of(self)
             self._model = weakref.ref(found[-1]) if found else lambda: None
@@ -399,10 +404,11 @@ class Hook:
                 ddp.refuse(model, self._group)
 
     def _weight(self) -> float:
-        """The factor of this step's gradients with which their mean over all ranks is DDP's.
+        """Returns the factor of this step's gradients with which their mean over all ranks equals
+        DDP's result.
 
-        Within `join`, DDP may divide by the number of ranks that have inputs. The others call the hook
-        outside of backward.
+        Within `join`, DDP may divide by the number of ranks that still have inputs. The ranks
+        without inputs call the hook outside of backward.
         """
         model, group = self._model and self._model(), self.connect().group
         if model is None or not ddp.divides_by_active(model) or group.world == 1:
@@ -412,12 +418,13 @@ class Hook:
         return group.world / max(active.item(), 1.0)
 
     def _weighed(self, bucket: dist.GradBucket, weight: float) -> torch.Tensor:
-        """The gradients of a bucket, multiplied in place."""
+        """Multiplies the gradients of a bucket in place, and returns them."""
         buffer = bucket.buffer()
         return buffer if weight == 1.0 else buffer.mul_(weight)
 
     def _wait_at_end(self, step: Step, index: int) -> None:
-        """Makes the end of the running backward wait for the averages, if they can be there.
+        """Makes the end of the running backward wait for the averages, if it may be the backward in
+        which the last bucket comes.
 
         The first bucket and the last one may come in different backward passes, one inside the other.
         """
@@ -425,7 +432,8 @@ class Hook:
             Variable._execution_engine.queue_callback(lambda: self._wait(step))
 
     def _wait(self, step: Step) -> None:
-        """Waits until the averages are there; before the last bucket, only checks that it may come."""
+        """Waits for the averages. Before the last bucket has come, only checks that it can still
+        come."""
         if not step.complete:
             return self._expect_more(step)
         while not step.over.wait(LOOK_S):
@@ -463,8 +471,8 @@ class Hook:
     def _expect_more(self, step: Step) -> None:
         """Raises if backward ends before the last bucket has come.
 
-        Does nothing if this may be the end of a backward inside another one, which cannot be told in a
-        thread of the engine. DDP itself then refuses the next forward.
+        Does nothing if this may be the end of a backward inside another one: a thread of the engine
+        cannot distinguish these. DDP itself then refuses the next forward.
         """
         is_inner = torch._C._current_autograd_node() is not None
         if not is_inner and threading.get_ident() == self._home:
@@ -485,11 +493,11 @@ class Hook:
         )
 
     def _average_now(self, buffer: torch.Tensor) -> torch.Tensor:
-        """Averages a bucket alone, without loss, and waits for it.
+        """Averages a single bucket without a codec, and waits for the result.
 
         # Errors
 
-        InvalidError with momentum correction, which would not see this step.
+        InvalidError with momentum correction, which would miss this step's gradients.
         """
         if self._averages is not None:
             raise InvalidError(

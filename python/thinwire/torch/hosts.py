@@ -32,7 +32,8 @@ from thinwire.torch import group as groups
 
 HOST = "host"
 LOOK_S = 0.5
-"""The time that a rank waits for others of its host before it checks whether a rank is lost, in seconds."""
+"""The time for which a rank waits for others of its host before it checks whether a rank is lost,
+in seconds."""
 POLL_S = 2e-4
 """The time between two checks of a collective that is under way, in seconds."""
 LOSS_S = 5.0
@@ -43,15 +44,16 @@ _newest = 0
 
 @dataclasses.dataclass(frozen=True)
 class Host:
-    """The host of this rank. Ranks have the numbers of `connection`, which connects all ranks."""
+    """The host of this rank. Ranks are numbered as in `connection`, which connects all ranks."""
 
     connection: groups.Connection
     ranks: list[int]
     """The ranks of this host. A rank's place among them is the number of its part."""
     peers: list[int]
-    """The ranks with this rank's place, one of each host."""
+    """The ranks with the same place on their hosts as this rank, one on each host."""
     process_group: dist.ProcessGroup
-    """The process group of this host's ranks. A hook makes one for itself alone; FSDP2 shares its own."""
+    """The process group of this host's ranks. A hook makes a separate process group; with FSDP2,
+    its own process group is used."""
 
     @property
     def group(self) -> Group:
@@ -97,7 +99,8 @@ class Host:
         look(self.group)
 
     def loss(self, error: RuntimeError) -> Exception:
-        """Returns the error of a failed collective of the host: the loss of a rank, if there is one."""
+        """Returns the error of a failed collective of the host: the loss of a rank, or else a
+        PeerError that quotes `error`."""
         return loss(self.group, error)
 
 
@@ -107,7 +110,8 @@ def look(group: Group) -> None:
 
 
 def loss(group: Group, error: RuntimeError) -> Exception:
-    """Returns the error of a failed call of PyTorch on a host: the loss of a rank, if there is one."""
+    """Returns the error of a failed call of PyTorch on a host: the loss of a rank, or else a
+    PeerError that quotes `error`."""
     # The call may fail before the connections show which rank is lost.
     deadline = time.monotonic() + LOSS_S
     while time.monotonic() < deadline:
@@ -120,7 +124,8 @@ def loss(group: Group, error: RuntimeError) -> Exception:
 
 
 def part_of(host: Host) -> torch.Tensor:
-    """Returns the place of a rank's part of the gradients, and the number of parts, for its state."""
+    """Returns, for a rank's state, the number of its part of the gradients and the number of
+    parts."""
     return torch.tensor([float(host.place), float(len(host.ranks))])
 
 
@@ -241,7 +246,8 @@ def name() -> str:
 
 
 def described(within: Any, process_group: dist.ProcessGroup) -> torch.Tensor:
-    """Returns the identity of this rank's host: a hash of its name, or the members of its group."""
+    """Returns the identity of this rank's host: a hash of the host's name, or the members of its
+    process group."""
     if within == HOST:
         return torch.frombuffer(
             bytearray(hashlib.sha256(name().encode()).digest()), dtype=torch.uint8
@@ -258,7 +264,7 @@ def described(within: Any, process_group: dist.ProcessGroup) -> torch.Tensor:
 
 
 def by_name(rows: torch.Tensor) -> list[list[int]]:
-    """Returns for each rank the ranks with the same row."""
+    """Returns for each rank the ranks whose rows equal its own."""
     names = [bytes(row.tolist()) for row in rows]
     return [[rank for rank, theirs in enumerate(names) if theirs == mine] for mine in names]
 
@@ -295,5 +301,5 @@ def check_partition(hosts: Sequence[Sequence[int]]) -> None:
 
 
 def listed(ranks: Sequence[int]) -> str:
-    """Lists ranks in a message, the first eight of them."""
+    """Lists ranks in a message, at most the first eight."""
     return ", ".join(map(str, ranks[:8])) + " …" * (len(ranks) > 8)

@@ -1,8 +1,8 @@
 """The assignment of parameters to DDP's buckets, in order.
 
 DDP passes no names: parameters are named by their position in the model, unless the user gave
-names. Law: names do not depend on the buckets, so that a state saved under one layout can be loaded
-under another.
+names. Law: names do not depend on the buckets. So a state that was saved under one layout can be
+loaded under another.
 """
 
 from __future__ import annotations
@@ -23,22 +23,24 @@ from thinwire.torch.device import Device
 from thinwire.torch.reduction import NATIVE
 
 WRAPPERS = ("_orig_mod", "_checkpoint_wrapped_module")
-"""Modules that torch.compile and activation checkpointing put around another one."""
+"""Names of the modules that torch.compile and activation checkpointing put around another
+module."""
 DDP = "module."
-"""What DDP puts in front of all names."""
+"""Prefix that DDP adds to all names."""
 Target = tuple[int, int, int] | tuple[int, int, int, Cuda]
 """Number of a bucket or parameter, address and elements of its gradient, and the device that has it."""
 
 
 def real_shape(parameter: torch.Tensor) -> list[int]:
-    """The shape of a parameter's gradient in a bucket, where a complex number is a pair of real ones."""
+    """Returns the shape of a parameter's gradient in a bucket, which stores a complex number as two
+    real ones."""
     return [*parameter.shape, 2] if parameter.is_complex() else list(parameter.shape)
 
 
 @dataclasses.dataclass(frozen=True)
 class Flat:
-    """One bucket of a step: its parameters, and their concatenated gradients, in host memory in
-    `dtype`, or in the memory of `device` in f32.
+    """One bucket of a step: its parameters, and their concatenated gradients. These are in host
+    memory in `dtype`, or on `device` in f32.
     """
 
     parameters: Sequence[torch.Tensor]
@@ -47,7 +49,8 @@ class Flat:
     device: Device | None = None
 
     def target(self, number: int, start: int = 0, elements: int | None = None) -> Target:
-        """The core's view of the gradients from `start` on, with the number of a bucket or parameter."""
+        """Returns the memory of the gradients from `start` on, for the core, with the number of a
+        bucket or parameter."""
         address = self.gradients.data_ptr() + start * self.gradients.element_size()
         count = self.gradients.numel() if elements is None else elements
         if self.device is None:
@@ -119,7 +122,8 @@ class Layout:
         return [[names[id(parameter)] for parameter in bucket] for bucket in self.buckets]
 
     def arranged(self, buckets: Sequence[Sequence[str]], names: Mapping[int, str]) -> Layout:
-        """The same parameters in the buckets that an earlier `named` returned."""
+        """Returns the layout of the same parameters in the buckets that an earlier `named`
+        returned."""
         by_name = {names[id(parameter)]: parameter for parameter in self.parameters}
         known = {
             id(parameter): dtype
@@ -150,11 +154,11 @@ def raw_bytes(tensor: torch.Tensor) -> numpy.ndarray[Any, Any]:
 
 
 def memory_order(parameter: torch.Tensor) -> list[int] | None:
-    """The dimensions of a gradient in a bucket from slowest to fastest; None if they are already in
-    that order.
+    """Returns the dimensions of a gradient, from the slowest to the fastest in a bucket; None if
+    they already are in this order.
 
-    DDP lays out a gradient like its parameter: for a channels-last or transposed parameter, in the
-    order of its memory.
+    DDP lays out a gradient like its parameter. For a channels-last or transposed parameter, this is
+    the parameter's order of memory.
     """
     dimensions = range(parameter.dim())
     order = sorted(dimensions, key=parameter.stride, reverse=True)
@@ -164,24 +168,24 @@ def memory_order(parameter: torch.Tensor) -> list[int] | None:
 
 
 def of_memory(values: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
-    """Converts values from memory order, given as an order of dimensions, to the order of the
-    dimensions."""
+    """Converts values from the order of memory to the order of dimensions. `order` lists the
+    dimensions as they are in memory."""
     found = values.reshape([values.shape[each] for each in order])
     return found.permute([list(order).index(each) for each in range(len(order))]).contiguous()
 
 
 def to_memory(values: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
-    """The reverse of `of_memory`."""
+    """Does the reverse of `of_memory`."""
     return values.permute(list(order)).contiguous().reshape(values.shape)
 
 
 def dtype(gradients: torch.Tensor, of: str = "") -> str:
-    """The core's name for a gradient's dtype; `of` names the gradient in errors.
+    """Returns the core's name for a gradient's dtype; `of` names the gradient in errors.
 
     # Errors
 
-    InvalidError for sparse gradients, for those on devices other than the CPU and CUDA, and for dtypes
-    that the core does not know.
+    InvalidError for sparse gradients, for gradients on devices other than the CPU and CUDA, and for
+    dtypes that the core does not know.
     """
     if gradients.layout is not torch.strided:
         raise InvalidError(
@@ -202,7 +206,8 @@ def dtype(gradients: torch.Tensor, of: str = "") -> str:
 
 
 def said(parameter: torch.Tensor, given: Mapping[int, str]) -> str:
-    """The name of a parameter in messages before the first step: the given name, or a description."""
+    """Returns a parameter's name in messages before the first step: the given name, or a
+    description."""
     seen = f"a parameter {list(parameter.shape)} ({parameter.dtype})"
     return given.get(id(parameter), seen)
 
@@ -218,10 +223,11 @@ def same_model(found: Collection[int], known: Collection[int]) -> None:
 
 
 def plain_names(names: Iterable[str], prefix: str = "") -> dict[str, str]:
-    """The names of a model's parameters without the parts that wrappers add, by their full names.
+    """Returns the names of a model's parameters, without the parts that wrappers add, by their full
+    names.
 
-    torch.compile and activation checkpointing add a module to the path. With plain names, the bare
-    model can load a state that a wrapped model saved, as with
+    torch.compile and activation checkpointing add a module to the path of a parameter. With plain
+    names, a model that is not wrapped can load the state of a wrapped one, as with
     `torch.distributed.checkpoint.state_dict`. `prefix` is removed if all names have it.
     """
     found = {
@@ -234,14 +240,15 @@ def plain_names(names: Iterable[str], prefix: str = "") -> dict[str, str]:
 
 
 def plain(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Parameters, or other parts of a model, by their plain names."""
+    """Returns parameters, or other parts of a model, by their plain names."""
     named = dict(pairs)
     bare = plain_names(named)
     return {bare[name]: each for name, each in named.items()}
 
 
 def given_names(pairs: Any) -> dict[int, str]:
-    """The plain names of parameters by their identity, from pairs as `model.named_parameters()` gives them.
+    """Returns the plain names of parameters by their identity, from pairs such as those of
+    `model.named_parameters()`.
 
     # Errors
 
@@ -265,7 +272,8 @@ def given_names(pairs: Any) -> dict[int, str]:
 
 
 def names(layout: Layout, given: Mapping[int, str]) -> dict[int, str]:
-    """A name for each parameter, by its identity: the given name, or its position in the model.
+    """Returns a name for each parameter, by the parameter's identity: the given name, or the
+    position in the model.
 
     DDP's first buckets hold the model's parameters in order, the last ones first.
     """

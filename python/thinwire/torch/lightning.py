@@ -4,8 +4,9 @@
         strategy="ddp", callbacks=[thinwire.torch.lightning.GradExchange(codec="int8")]
     )
 
-The hook is registered for every `fit`, including later ones, also on the CPU, where Lightning
-ignores the strategy's own `ddp_comm_hook`. A checkpoint has the codec state of every rank.
+The hook is registered for every `fit`, including later ones. This also works on the CPU, where
+Lightning ignores the strategy's own `ddp_comm_hook`. A checkpoint has the codec state of every
+rank.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class GradExchange(Callback):
 
     @options_of(hook)
     def __init__(self, codec: str = "auto", group: Any = None, **options: Any) -> None:
-        """Checks the arguments; ranks meet in `fit`."""
+        """Checks the arguments. Ranks connect in `fit`."""
         self._attached = Attached({"codec": codec, "group": group, **options})
         self._resumed: dict[str, Any] = {}
         self._trainer: Trainer | None = None
@@ -55,7 +56,8 @@ class GradExchange(Callback):
     def hook(self) -> Hook | None:
         """The handle of the hook, with the plan and the record; None before `fit`, or on one device.
 
-        Processes that `ddp_spawn` starts have their own handles, which are not returned.
+        Processes that `ddp_spawn` starts have their own handles, which do not come back to this
+        process.
         """
         return self._attached.hook
 
@@ -84,7 +86,7 @@ class GradExchange(Callback):
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:
-        """Reports an exception to the other ranks, before other callbacks wait for them."""
+        """Reports an exception to the other ranks, before other callbacks wait for these ranks."""
         self._failed()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -92,7 +94,8 @@ class GradExchange(Callback):
         self._resumed = state_dict
 
     def _failed(self) -> bool:
-        """Returns whether an exception ended the training, and tells the other ranks of one under way."""
+        """Returns whether an exception ended the training. If the exception is being handled now,
+        tells the other ranks about it."""
         if self._trainer is None or not self._trainer.interrupted:
             return False
         error = sys.exc_info()[1]

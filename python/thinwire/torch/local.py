@@ -40,8 +40,8 @@ class DiLoCo:
     Args:
         model: the model that the inner optimizer trains; its parameters f32, f16 or bf16.
         every: steps between two rounds.
-        outer: function that creates the outer optimizer, a `torch.optim.SGD` with lr, momentum and
-            nesterov.
+        outer: function that creates the outer optimizer: a `torch.optim.SGD`, of which lr, momentum
+            and nesterov are used.
         codec: codec of pseudo-gradients, as in `Rounds`; "auto" means "int8".
         group: the ranks, as in `thinwire.torch.hook`.
         bucket_bytes, seed, algorithm, unchecked, timeout_s, heartbeat_timeout_s: as in
@@ -150,11 +150,12 @@ class LocalSGD(DiLoCo):
 
 
 def settings_of(outer: Outer) -> str:
-    """The outer optimizer that a function creates, in the notation of modes.
+    """Returns the settings of the outer optimizer that a function creates, in the notation of
+    modes.
 
     # Errors
 
-    InvalidError if it creates none, or one that modes cannot express.
+    InvalidError if the function creates no optimizer, or one that modes cannot express.
     """
     if not callable(outer):
         raise InvalidError(f"outer is {shown(outer)}, expected a function that makes an optimizer")

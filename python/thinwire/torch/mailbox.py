@@ -12,11 +12,11 @@ from thinwire.torch.exchange import Done
 
 
 class Mailbox:
-    """The messages that a rank has sent to itself but not yet received, and the receives without a
-    message."""
+    """The messages that a rank has sent to itself but not yet received, and the receives that still
+    wait for a message."""
 
     def __init__(self) -> None:
-        """Empty."""
+        """Creates an empty mailbox."""
         self.lock = threading.Lock()
         self.sent: dict[int, collections.deque[torch.Tensor]] = collections.defaultdict(
             collections.deque
@@ -26,7 +26,7 @@ class Mailbox:
         )
 
     def send(self, host: torch.Tensor, tag: int, done: Done) -> None:
-        """Keeps a copy until it is received: sending completes at once."""
+        """Keeps a copy of the message until it is received. The send completes at once."""
         with self.lock:
             self.sent[tag].append(host.clone())
         done(None)

@@ -1,9 +1,9 @@
 """Marks of parameters that received a gradient since the last step.
 
 For a parameter without a gradient, DDP's bucket contains zeros, or the `grad` of an earlier step.
-The core must not treat these as a gradient: it would send the parameter's residual along, and DDP
-would discard the average. So each parameter is marked when backward accumulates its gradient,
-including under `no_sync`.
+The core must not treat these values as a gradient: it would add the parameter's residual and send
+the sum, but DDP would discard the average. So each parameter is marked when backward accumulates
+its gradient, including under `no_sync`.
 """
 
 from __future__ import annotations

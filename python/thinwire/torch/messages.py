@@ -36,11 +36,11 @@ class Messages(Calls):
         return self.post("recv", message, stage, tensors, source)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Work:
-        """Receives from the only other rank; refuses where there are several, or none.
+        """Receives from the only other rank. Refuses groups that do not have exactly two ranks.
 
         # Errors
 
-        NotImplementedError: messages are matched by rank here.
+        NotImplementedError in other groups, because a receive matches messages of one given rank.
         """
         if self.size() == 2:
             return self.recv(tensors, 1 - self.rank(), tag)

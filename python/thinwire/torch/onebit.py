@@ -1,9 +1,10 @@
-"""1-bit Adam: after a warm-up, momenta are exchanged, with one bit per element, and variances are frozen.
+"""1-bit Adam: after a warm-up, variances are frozen, and ranks exchange momenta with one bit per
+element.
 
-Adam's variance hardly changes once training has settled. From then on Adam is momentum SGD with a fixed
-preconditioner, and momentum tolerates coarse codecs with error feedback where gradients under Adam do not
-(Tang et al., "1-bit Adam: Communication Efficient Large-Scale Training with Adam's Convergence Speed",
-algorithm 1).
+Adam's variance hardly changes once training has settled. From then on, Adam is momentum SGD with a
+fixed preconditioner. Momenta tolerate coarse codecs with error feedback; gradients under Adam do
+not (Tang et al., "1-bit Adam: Communication Efficient Large-Scale Training with Adam's Convergence
+Speed", algorithm 1).
 
     optimizer = thinwire.torch.OneBitAdam(model.parameters(), lr=1e-3)
     for batch in data:
@@ -11,18 +12,20 @@ algorithm 1).
         loss(model(batch)).backward()
         optimizer.step()
 
-Each rank has the whole model and its own part of the batch; DistributedDataParallel is not needed;
-it would average gradients a second time.
+Each rank has the whole model and its own part of the batch. Do not use DistributedDataParallel: it
+would average gradients a second time.
 
 - Warm-up: gradients are averaged as f32, and every step is AdamW's.
-- It ends after `warm_up` steps or, by default, when the sum of all variances has changed by less
-  than 4 % in 1 / (1 - beta2) steps, the rule of section 4. Elements without a gradient until then, such
-  as the row of a token that has not occurred, get the largest variance of their parameter.
+- The warm-up ends after `warm_up` steps. By default, it ends when the sum of all variances has
+  changed by less than 4 % in 1 / (1 - beta2) steps, the rule of section 4. Elements without a
+  gradient until then, such as the row of a token that has not occurred, get the largest variance of
+  their parameter.
 - Afterwards each rank updates the momentum with its own gradient, and the momenta of all ranks are
   averaged through `codec`.
 
-Laws: all ranks have the same parameters and moments after every step. With codec "none" a step during the
-warm-up is AdamW's with the average gradient, and afterwards AdamW's with a fixed variance.
+Laws: all ranks have the same parameters and moments after every step. With codec "none", a step of
+the warm-up equals AdamW's with the average gradient, and a later step equals AdamW's with a fixed
+variance.
 """
 
 from __future__ import annotations
@@ -62,8 +65,8 @@ class OneBitAdam(torch.optim.Optimizer):
     """
 
     _step_supports_amp_scaling = True
-    """Makes `GradScaler.step` call `step` even after an overflow on this rank alone: the other ranks
-    exchange."""
+    """Makes `GradScaler.step` call `step` even after an overflow on this rank alone, because the
+    other ranks exchange in this step."""
 
     def __init__(
         self,
@@ -128,7 +131,7 @@ class OneBitAdam(torch.optim.Optimizer):
 
         # Errors
 
-        InvalidError for a later one.
+        InvalidError for a parameter group that is added later.
         """
         if hasattr(self, "_momenta"):
             raise InvalidError(
@@ -188,8 +191,8 @@ class OneBitAdam(torch.optim.Optimizer):
         self._update()
 
     def _update(self) -> None:
-        """Updates the trained parameters by their moments, as AdamW does. The variance is that of the
-        last step that changed it."""
+        """Updates the trained parameters by their moments, as AdamW does, with the variance after
+        the last step that changed it."""
         for group, each in self._places:
             kept = self._kept(each)
             beta1, beta2 = group["betas"]
@@ -202,7 +205,8 @@ class OneBitAdam(torch.optim.Optimizer):
             each.copy_(values.reshape(-1).addcdiv_(kept[MEAN], root, value=-rate).view(each.shape))
 
     def _end_warm_up(self) -> None:
-        """Ends the warm-up after its steps, or where the variance has settled; the same on all ranks."""
+        """Ends the warm-up after its number of steps, or when the variance has settled; in the same
+        step on all ranks."""
         variances = [self._kept(each)[VARIANCE] for _, each in self._places]
         if self._warm_up is not None:
             self._frozen = self._steps >= self._warm_up
@@ -219,14 +223,15 @@ class OneBitAdam(torch.optim.Optimizer):
                 variance[variance == 0] = most or max(largest)
 
     def _average(self, sync: Synchronizer | None, values: list[torch.Tensor]) -> bool:
-        """Averages values of all ranks in place; False if some are not finite."""
+        """Averages values of all ranks in place; returns False if some are not finite."""
         if sync is None:
             return all(bool(each.isfinite().all()) for each in values)
         addresses = [each.data_ptr() for each in values]
         return sync.exchange(addresses, addresses)
 
     def _kept(self, each: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The moments of a parameter, one row of f32 each in host memory, which begin as zeros."""
+        """Returns the moments of a parameter, each a row of f32 in host memory that begins as
+        zeros."""
         kept: dict[str, torch.Tensor] = self.state[each]
         if not kept:
             zeros = torch.zeros(each.numel())
@@ -235,7 +240,8 @@ class OneBitAdam(torch.optim.Optimizer):
 
     @property
     def _places(self) -> list[tuple[dict[str, Any], torch.Tensor]]:
-        """Each parameter with its group; loading a state replaces the groups."""
+        """Pairs of parameter group and parameter. They are looked up each time, because loading a
+        state replaces the groups."""
         return [(group, each) for group in self.param_groups for each in group["params"]]
 
     def _numbered(self) -> list[tuple[int, torch.Tensor]]:
@@ -293,11 +299,11 @@ class OneBitAdam(torch.optim.Optimizer):
         self._variances = collections.deque(variances)
 
     def _entries(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """The exchanges' part of a state.
+        """Returns the part of a state that belongs to the exchanges.
 
         # Errors
 
-        InvalidError if it is of another optimizer.
+        InvalidError if the state is of another optimizer.
         """
         if EXCHANGE not in state_dict:
             raise InvalidError(

@@ -1,13 +1,14 @@
-"""Parts of gradients: one for each rank of a host, which exchanges it with its peers on other hosts.
+"""Parts of gradients. Each rank of a host has one part, which it exchanges with its peers on other
+hosts.
 
 Law: a rank's part of a parameter depends only on the rank's place on its host and on the
 parameter's shape, not on DDP's buckets, so that residuals remain valid when the buckets change.
-Parts of a parameter have equal length, since all ranks describe the same parameters to the core;
-the last ones are padded with zeros.
+All parts of a parameter have equal length, because all ranks must describe the same shapes to the
+core. The last parts are padded with zeros.
 
-A bucket is packed into rows, one for each rank of the host, and summed there: each rank gets the
-mean of its own row over its host, in the bucket's dtype. After the exchange all ranks gather all
-rows, and put them back.
+A bucket is packed into rows, one for each rank of the host. On the host, each rank gets the mean of
+its own row over all ranks, in the bucket's dtype. After the exchange between hosts, all ranks of
+the host gather all rows and copy them back to the bucket.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ from thinwire.torch.layout import real_shape
 from thinwire.torch.staging import returns, side_stream
 
 UNEVEN_ROWS = 16
-"""Rows for each part from which on a dimension need not divide by the number of parts: a part may then have
-one more than it needs."""
+"""If parts have at least this number of rows, the dimension need not be a multiple of the number of
+parts: a part may then have one row more than it needs."""
 
 
 def part_shape(parameter: torch.Tensor, ranks: int) -> list[int]:
-    """The shape of one of `ranks` parts of a parameter's gradient.
+    """Returns the shape of a part of a parameter's gradient, which is divided into `ranks` parts.
 
-    A matrix is cut by rows, so that each part remains a matrix, since the core does not compress vectors.
+    A matrix is cut between rows. So each part remains a matrix; the core would not compress
+    vectors.
     """
     shape = real_shape(parameter)
     elements = math.prod(shape)
@@ -51,7 +53,7 @@ def part_shape(parameter: torch.Tensor, ranks: int) -> list[int]:
 
 @dataclasses.dataclass(frozen=True)
 class Span:
-    """The position of a parameter in a bucket, and of each of its parts in a row."""
+    """The position of a parameter in a bucket, and the position of its parts in the rows."""
 
     start: int
     elements: int
@@ -59,7 +61,7 @@ class Span:
     width: int
 
     def pack(self, bucket: torch.Tensor, rows: torch.Tensor) -> None:
-        """Copies the parameter's gradient into the rows, and zeros after its end."""
+        """Copies the parameter's gradient into the rows, and pads it with zeros."""
         whole, rest = self.whole, self.rest
         source = bucket[self.start : self.start + self.elements]
         columns = rows[:, self.column : self.column + self.width]
@@ -84,7 +86,7 @@ class Span:
 
     @property
     def rest(self) -> int:
-        """The number of elements in the row after these."""
+        """The number of elements in the row after the full ones."""
         return self.elements - self.whole * self.width
 
 
@@ -111,7 +113,7 @@ def average(rows: torch.Tensor, target: torch.Tensor) -> None:
 
 
 class Parts:
-    """The parts of a hook's buckets; their memory stays from step to step."""
+    """The parts of a hook's buckets. Their memory is kept between steps."""
 
     def __init__(self, host: Host) -> None:
         """Creates the parts of this rank of `host`; memory is allocated for the first buckets."""
@@ -119,7 +121,8 @@ class Parts:
         self._rooms: dict[int, Room] = {}
 
     def of(self, index: int, parameters: Sequence[torch.Tensor], device: Device | None) -> Part:
-        """The part of bucket `index` in a new step, which the core takes on `device` or in host memory."""
+        """Returns this rank's part of bucket `index` in a new step. The core takes it on `device`
+        or in host memory."""
         room = self._rooms.get(index)
         if room is None or not room.is_of(parameters):
             if index == 0:  # DDP has made its buckets anew
@@ -129,7 +132,8 @@ class Parts:
 
 
 class Room:
-    """The memory of one bucket's rows: those that a rank sends and gathers, and those that it receives."""
+    """The memory of one bucket's rows: the rows that this rank sends and later gathers, and the
+    rows that it receives."""
 
     def __init__(self, parameters: Sequence[torch.Tensor], ranks: int) -> None:
         """Creates it for a bucket of these parameters; memory is allocated for the first bucket."""
@@ -170,13 +174,14 @@ class Room:
 
 
 class Part:
-    """One bucket of a step on its way through the host. It has the interface of `Staging`: it
-    stages this rank's row, which comes from the other ranks and returns to them."""
+    """One bucket of a step during its exchange on the host. It has the interface of `Staging`. It
+    stages this rank's row, which it computes from the other ranks' values and later sends back to
+    them."""
 
     def __init__(self, host: Host, room: Room, device: Device | None) -> None:
         """Nothing sent yet."""
         self.devices: set[torch.device] = set()
-        """Not empty once the bucket is on its way, since `arrive` blocks."""
+        """Not empty once the exchange on the host has begun, because `arrive` then blocks."""
         self._host, self._room, self._device = host, room, device
         self._bucket = self._values = torch.empty(0)
         self._work: Any = None
@@ -201,8 +206,8 @@ class Part:
         """Does nothing: the rows are on their way."""
 
     def arrive(self) -> None:
-        """Waits until the mean of this rank's row has arrived; on a device, only makes the core's
-        work wait."""
+        """Waits until the mean of this rank's row has arrived. On a device, it only makes the
+        core's work wait."""
         room = self._room
         if not room.own.is_cuda:
             self._host.wait(self._work)
@@ -226,7 +231,8 @@ class Part:
             self._work = self._begin(self._gather)
 
     def follow(self) -> None:
-        """Waits until the bucket has the averages; on a device, only makes the current stream wait."""
+        """Waits until the bucket has the averages. On a device, it only makes the current stream
+        wait."""
         room = self._room
         if room.own.is_cuda:
             self._work.wait()

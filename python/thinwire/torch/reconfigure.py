@@ -1,12 +1,13 @@
-"""The meeting of ranks that changes the members of a process group: c10d's interface for fault tolerance.
+"""The rendezvous of ranks that changes the members of a process group, by c10d's interface for
+fault tolerance.
 
     work = torch.distributed._reconfigure(uuid, handles)  # on every rank of `handles`, with a fresh uuid
 
-Each rank opens a PyTorch store on a free port; its handle has the address. All ranks of a list of
-handles meet under the uuid at the store of the first one, so no earlier rank needs to be alive. The
-caller decides who is in the list and how ranks learn of it.
+Each rank opens a PyTorch store on a free port, whose address is in the rank's handle. All ranks of
+a list of handles meet, under the uuid, at the store of the first handle. So ranks of the earlier
+group need not be alive. The caller decides which ranks are in the list, and distributes it to them.
 
-Law: a meeting has the same outcome for all its ranks: success, or the first reason for failure.
+Law: a rendezvous has the same outcome for all its ranks: success, or the first reason for failure.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ T = TypeVar("T")
 FORM = re.compile(r"thinwire:([0-9a-f]{16})@(.+):(\d{1,5})")
 COMPLETE = "complete"
 GRACE_S = 3.0
-"""How much longer than its timeout a meeting may take where a store does not answer, in seconds."""
+"""Seconds by which a rendezvous may exceed its time limit if a store does not answer."""
 
 
 class Door:
     """The store that this rank opens for others, and the handle with its address."""
 
     def __init__(self, host: str) -> None:
-        """Opens it on a free port; others reach this machine as `host`."""
+        """Opens the store on a free port; others reach this machine as `host`."""
         try:
             self.store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
         except RuntimeError as error:
@@ -50,7 +51,7 @@ class Door:
 
 @dataclasses.dataclass(frozen=True)
 class Meeting:
-    """One meeting: the handles of all its ranks in their order, and how long it may take."""
+    """One rendezvous: the handles of all its ranks in rank order, and its time limit."""
 
     uuid: int
     handles: tuple[str, ...]
@@ -65,7 +66,8 @@ class Meeting:
     def hold(self, door: Door, timeout_s: float) -> tuple[dist.Store, Connection]:
         """Meets the others, and returns a store for these ranks only, and connections between them.
 
-        `timeout_s`, not less than the meeting's, is that of the connections.
+        `timeout_s` is the timeout of the connections; it must not be less than the rendezvous's
+        time limit.
 
         # Errors
 
@@ -101,7 +103,8 @@ class Meeting:
     def _reach(self, host: str, port: int, deadline: float) -> dist.Store:
         """The store of the first rank.
 
-        A client of PyTorch's that finds nobody prints its stack, so a plain connection comes before.
+        A PyTorch client that cannot connect prints its stack, so this function tries a plain
+        connection first.
         """
         pauses = Pauses(deadline)
         while True:
@@ -135,7 +138,8 @@ class Meeting:
         self._end(shared, COMPLETE)
 
     def _end(self, shared: dist.Store, outcome: str) -> None:
-        """Decides the outcome, unless another rank has: PeerError if not all ranks are here."""
+        """Decides the outcome, unless another rank has decided it: PeerError if some ranks have not
+        come."""
         decided = shared.compare_set("outcome", "", outcome).decode()
         if decided != COMPLETE:
             raise PeerError(decided)
@@ -152,12 +156,12 @@ class Meeting:
 
 
 def ordered(handles: Iterable[str]) -> tuple[str, ...]:
-    """The handles in the order of their ranks: the order of a list, or one that all ranks agree on
-    for a set.
+    """Returns the handles in rank order: the order of a list or, for a set, an order that is the
+    same on all ranks.
 
     # Errors
 
-    InvalidError if there is none, if one appears twice, or if one is not a handle.
+    InvalidError if there is no handle, if a handle appears twice, or if an entry is not a handle.
     """
     given = tuple(sorted(handles)) if isinstance(handles, (set, frozenset)) else tuple(handles)
     if not given:
@@ -170,7 +174,7 @@ def ordered(handles: Iterable[str]) -> tuple[str, ...]:
 
 
 def address(handle: str) -> tuple[str, str, int]:
-    """The name of a rank, and the host and port of its store."""
+    """Returns the name of a rank, and the host and port of its store."""
     match = FORM.fullmatch(handle)
     if match is None:
         raise InvalidError(
@@ -180,12 +184,13 @@ def address(handle: str) -> tuple[str, str, int]:
 
 
 def used(uuid: int) -> InvalidError:
-    """The error of a uuid that is not fresh."""
+    """Returns the error for a uuid that was used before."""
     return InvalidError(f"uuid {uuid} was already used, expected a fresh one for every meeting")
 
 
 def within(limit_s: float, task: Callable[[], T]) -> T:
-    """The result of `task`, which runs in a thread: a store whose process is stopped never answers.
+    """Runs `task` in a thread and returns its result. Without a time limit, a store whose process
+    is stopped could block the caller forever.
 
     # Errors
 

@@ -1,5 +1,5 @@
-"""Reductions of PyTorch tensors: which of them the core computes while exchanging, and the others,
-which are computed here.
+"""Reductions of PyTorch tensors. The core computes some of them during the exchange; this package
+computes all others.
 
 The core sums f32, f16 and bf16. All other reductions of c10d are exact: every rank's part of
 the tensor comes to one rank, which reduces them in the order of the ranks, in the tensor's own dtype,
@@ -36,7 +36,8 @@ MERGES: dict[Any, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Reduction:
-    """The operation on the ranks' values: `kind` is c10d's, `factor` multiplies each value before a sum."""
+    """The operation on the ranks' values. `kind` is c10d's name of it; `factor` multiplies each
+    value before a sum."""
 
     kind: Any
     factor: Any = None
@@ -69,7 +70,8 @@ class Reduction:
             raise InvalidError(f"{name} is not defined for {dtype}")
 
     def native(self, tensor: torch.Tensor) -> str | None:
-        """The core's name of the dtype, if the core does this reduction itself."""
+        """Returns the core's name of the dtype if the core computes this reduction, and otherwise
+        None."""
         return NATIVE.get(tensor.dtype) if self.kind in SUMS else None
 
     @property
@@ -93,7 +95,7 @@ class Reduction:
             tensor.mul_(factor.to(tensor.device) if isinstance(factor, torch.Tensor) else factor)
 
     def merge(self, rows: torch.Tensor) -> torch.Tensor:
-        """Reduces the first dimension, the ranks, in their order."""
+        """Reduces the first dimension, which is the ranks, in rank order."""
         dtype = rows.dtype
         wide = rows.float() if dtype.is_floating_point and dtype.itemsize == 1 else rows
         total = wide[0].clone()

@@ -1,7 +1,7 @@
-"""This rank's copy of a model: its parameters, and the common start of all ranks.
+"""This rank's copy of a model: its parameters, and the same initial values on all ranks.
 
-Modes with independent copies synchronise them every few steps, by one line after the optimizer's step in
-the user's loop.
+In some modes, each rank trains an independent copy. One line after the optimizer's step, in the
+user's loop, synchronises the copies every few steps.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
     # Errors
 
-    InvalidError for anything but a module, if there are no such parameters, or if one is sharded or
-    of a dtype that the core does not support.
+    InvalidError for anything but a module, if there are no such parameters, or if a parameter is
+    sharded or has a dtype that the core does not support.
     """
     instance("model", model, torch.nn.Module)
     named = parameters_of(model)
@@ -54,7 +54,7 @@ def expect_whole(name: str, value: torch.Tensor) -> None:
 
 
 def parameters_of(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The parameters by plain name, without those of tables on servers: module by module, as DDP does."""
+    """Returns the parameters by plain name, in DDP's order, without those of tables on servers."""
     found: dict[int, tuple[str, torch.Tensor]] = {}
     for prefix, module in model.named_modules():
         for name, value in module.named_parameters(prefix, recurse=False):
@@ -67,7 +67,7 @@ def expect_no_more(group: Group, model: torch.nn.Module, known: Iterable[torch.T
 
     # Errors
 
-    InvalidError for a parameter that was frozen or missing before; the other ranks fail, too.
+    InvalidError for a parameter that was frozen or missing before. The other ranks also fail.
     """
     exchanged = {id(value) for value in known}
     for name, value in parameters_of(model).items():

@@ -1,8 +1,8 @@
-"""A state that a different number of ranks has saved, through `torch.distributed.checkpoint`.
+"""Loads a state that a different number of ranks has saved with `torch.distributed.checkpoint`.
 
-`torch.distributed.checkpoint` loads only the entries that an object's state has now, and a hook's state
-has only the entry of its own rank. The object made here has the entries of all old ranks that this rank
-continues.
+`torch.distributed.checkpoint` loads only the entries that an object's state already has, and a
+hook's state has only the entry of its own rank. The object that `resharded` returns has the entries
+of all old ranks that this rank continues.
 
     parts = {"model": model, "hook": thinwire.torch.resharded(hook, folder)}
     torch.distributed.checkpoint.load(parts, checkpoint_id=folder)
@@ -37,8 +37,8 @@ class Stateful(Protocol):
 
 
 def resharded(stateful: Stateful, checkpoint: str | os.PathLike[str] | StorageReader) -> Resharded:
-    """A stand-in for a hook in `torch.distributed.checkpoint.load`, which loads what any number of
-    ranks has saved in `checkpoint`: a folder, or a reader of another storage.
+    """Returns a stand-in for a hook in `torch.distributed.checkpoint.load`. It loads a state that
+    any number of ranks has saved in `checkpoint`, which is a folder or a StorageReader.
 
     # Errors
 
@@ -53,7 +53,7 @@ def resharded(stateful: Stateful, checkpoint: str | os.PathLike[str] | StorageRe
 
 
 class Resharded:
-    """Made by `resharded`."""
+    """The stand-in that `resharded` returns."""
 
     def __init__(self, stateful: Stateful, world: int) -> None:
         """Creates it for a checkpoint of `world` ranks."""

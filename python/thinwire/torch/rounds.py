@@ -157,7 +157,7 @@ class Rounds:
         self._copy.load(entries["progress"], state.packed(tensors), exact)
 
     def _expect(self, entries: dict[str, Any]) -> tuple[state.Tensors, Arrays]:
-        """This rank's part of a state; refuses that of another training."""
+        """Returns this rank's part of a state; refuses the state of another training."""
         for name in ("mode", "progress", "world"):
             if name not in entries:
                 raise InvalidError(f"the state has no {name}, expected the result of state_dict")

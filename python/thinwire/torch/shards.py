@@ -1,8 +1,8 @@
 """The modules that FSDP2 shards, and whose gradients it reduces.
 
-FSDP2 calls a reduce-scatter with one packed tensor: it has a row for every rank, with the padded
-shards of all parameters that have a gradient, one after the other. Residuals belong to parameters,
-so these must be known.
+FSDP2 calls a reduce-scatter with one packed tensor. The tensor has a row for every rank, with the
+padded shards of all parameters that have a gradient, one after the other. Residuals belong to
+parameters, so this module finds out which parameters these are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def sharded(model: torch.nn.Module) -> dict[str, Any]:
 
     # Errors
 
-    InvalidError for a PyTorch whose FSDP2 does not support custom communication.
+    InvalidError if this PyTorch's FSDP2 does not support custom communication.
     """
     from torch.distributed import fsdp as torch_fsdp
 
@@ -55,7 +55,8 @@ def param_groups(unit: Any) -> list[Any]:
 
 
 def world_of(group: Any) -> int | None:
-    """The number of ranks over which a group of parameters is sharded; none if it is not."""
+    """Returns the number of ranks over which a group of parameters is sharded, or None if it is not
+    sharded."""
     return getattr(group.mesh_info, "shard_mesh_size", None)
 
 
@@ -85,7 +86,8 @@ class Parameter:
 
 
 def parameters(model: torch.nn.Module, units: Iterable[Any]) -> dict[Any, Parameter]:
-    """The parameters of sharded modules, by FSDP2's own objects; names do not include those of wrappers.
+    """Returns the parameters of sharded modules, by FSDP2's own objects. Names do not include the
+    parts that wrappers add.
 
     # Errors
 
@@ -115,7 +117,8 @@ def number(name: str) -> int:
 
 
 def reduced(parameters: Mapping[Any, Parameter], elements: int) -> list[Parameter]:
-    """The `parameters` that FSDP2 is reducing, with this total number of elements per rank.
+    """Returns those of `parameters` that FSDP2 is reducing now; `elements` is the expected total
+    number of elements per rank.
 
     # Errors
 
@@ -133,16 +136,16 @@ def reduced(parameters: Mapping[Any, Parameter], elements: int) -> list[Paramete
 
 
 def packed() -> list[Any]:
-    """The parameters whose gradients FSDP2 is reducing, in the order in which it has packed them;
-    parameters without a gradient are not included.
+    """Returns the parameters whose gradients FSDP2 is reducing, in the order in which it has packed
+    them. Parameters without a gradient are not included.
 
-    The gradients themselves are gone when FSDP2 calls the reduce-scatter, which gets only the
-    packed tensor; the function that packed them, which is above this one on the stack, still has
-    them.
+    The reduce-scatter gets only the packed tensor. The function that packed it is above this one on
+    the stack, and its local variables still have the parameters.
 
     # Errors
 
-    InvalidError if there is no such function: a residual must not be guessed.
+    InvalidError if there is no such function, because residuals must not be matched to parameters
+        by a guess.
     """
     frame = inspect.currentframe()
     while frame is not None:

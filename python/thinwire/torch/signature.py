@@ -1,7 +1,7 @@
-"""Signatures of functions that pass their `**options` to another function.
+"""Signatures for functions that pass their `**options` to another function.
 
-`attach` of an integration takes all arguments of `hook` without a list of them: `help()` shows them, and a
-name that `hook` does not have is refused at once.
+The `attach` functions of integrations take all arguments of `hook` without listing them. With these
+signatures, `help()` shows the arguments, and a name that `hook` does not have is refused at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ REST = inspect.Parameter.VAR_KEYWORD
 def options_of(
     other: Callable[..., Any], leave_out: Collection[str] = ()
 ) -> Callable[[Called], Called]:
-    """Replaces `**options` in a function's signature by the arguments of `other` that it lacks.
+    """Replaces `**options` in a function's signature by the arguments of `other` that the function
+    lacks.
 
     A method such as `__init__` may be decorated as well. Arguments in `leave_out` are not taken.
     """

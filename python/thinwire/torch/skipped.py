@@ -1,7 +1,7 @@
 """A warning about a skipped step in a program without a GradScaler.
 
-All gradients of such a step (under FSDP2, all gradients of a module) are NaN. An optimizer that applies
-them makes all weights NaN.
+All gradients of a skipped step (under FSDP2, all gradients of a module) are NaN. An optimizer that
+applies them makes all weights NaN.
 """
 
 from __future__ import annotations

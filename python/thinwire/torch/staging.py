@@ -1,10 +1,11 @@
 """Tensors of one collective as contiguous host memory, and the copies back.
 
 A contiguous tensor on the CPU is used directly. Strided tensors, and lazily negated or conjugated ones,
-are copied. A tensor on a CUDA device goes through pinned memory. Copies to the host and copies back have
-separate streams, so that neither delays the computation. A copy to the host waits for the stream that is
-current at the call of the collective, so it sees all values computed before it; an event marks the end of
-the copy. Waiting for the collective makes the waiter's current stream wait for the copy back.
+are copied. A tensor on a CUDA device is copied to pinned memory and back. Copies to the host and
+copies back have separate streams, so that neither delays the computation. A copy to the host waits
+for the stream that is current at the call of the collective, so it sees all values computed before
+it; an event marks the end of the copy. Waiting for the collective makes the waiter's current stream
+wait for the copy back.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class Staging:
     """The host side of the tensors of one collective."""
 
     def __init__(self) -> None:
-        """Nothing staged yet."""
+        """Creates it without tensors."""
         self.back: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.keep: list[torch.Tensor] = []
         self.devices: set[torch.device] = set()
@@ -36,7 +37,7 @@ class Staging:
         return self.remember(self.copy(tensor))
 
     def write(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Host memory that becomes the content of `tensor`."""
+        """Returns host memory, whose values are later copied to `tensor`."""
         return self.remember(tensor if direct(tensor) else self.room(tensor, returns=True))
 
     def update(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -146,7 +147,7 @@ def departures(device: torch.device) -> Any:
 
 
 def side_stream(device: torch.device, purpose: str) -> Any:
-    """The one stream of `device` for this purpose."""
+    """Returns the stream of `device` for this purpose; creates it once."""
     if (device, purpose) not in STREAMS:
         STREAMS[device, purpose] = torch.cuda.Stream(device)
     return STREAMS[device, purpose]

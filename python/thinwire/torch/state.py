@@ -1,9 +1,9 @@
 """The state of a synchronizer for a restart, in a form that every checkpoint of PyTorch can contain.
 
 A state dict has one entry per rank, because residuals differ between ranks. The entry is a tuple of
-plain values and CPU tensors: `torch.save` keeps it as it is, `torch.load` reads it with
-`weights_only=True`, and `torch.distributed.checkpoint` takes a tuple as one value of any size, so that
-an object without state yet can load one.
+plain values and CPU tensors: `torch.save` writes it unchanged, `torch.load` reads it with
+`weights_only=True`, and `torch.distributed.checkpoint` treats a tuple as one value of any size. So
+an object that has no state yet can load one.
 
 Law: the sum over ranks of residuals and of momenta is preserved, whatever the number of ranks before and
 after.
@@ -28,7 +28,8 @@ Tensors = dict[str, torch.Tensor]
 STEP = "step"
 """Name of the tensor that has the number of the next step."""
 PART = "part"
-"""Name of the tensor that says which part of the gradients a rank exchanges, and of how many."""
+"""Name of the tensor with the number of the part of the gradients that a rank exchanges, and the
+number of parts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,18 +93,20 @@ def tensor(shape: list[int], values: bytes) -> torch.Tensor:
 
 
 def of_rank(group: Group, saved: Saved | None) -> dict[str, tuple[Any, ...]]:
-    """The state dict of one rank; it ends with the number of ranks."""
+    """Returns the state dict of one rank. Its entry ends with the number of ranks."""
     entry = () if saved is None else (*vars(saved).values(), group.world)
     return {f"rank{group.rank}": entry}
 
 
 def gathering(steps: int) -> str:
-    """The description of the call in which all ranks gather their states after `steps` steps."""
+    """Returns the description of the call by which ranks gather their states after `steps`
+    steps."""
     return f"the state of all ranks after {steps} step{'s' * (steps != 1)}"
 
 
 def on_rank_0(group: Group, entries: Mapping[str, Any], steps: int) -> dict[str, Any]:
-    """Returns the entries of all ranks on rank 0, none on others; a collective call after `steps` steps."""
+    """Returns the entries of all ranks on rank 0, and an empty dict on other ranks; a collective
+    call after `steps` steps."""
     file = io.BytesIO()
     torch.save(dict(entries), file)
     mine = torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
@@ -124,7 +127,7 @@ def for_ranks(
     """Returns this rank's state from a state dict, for a training with these options; a collective
     call.
 
-    `part` is the part of the gradients that it exchanges; None means all.
+    `part` is the part of the gradients that this rank exchanges; None means all.
 
     # Errors
 
@@ -146,7 +149,7 @@ def for_ranks(
 
 
 def common(saved: Saved) -> list[str]:
-    """The part that the states of all ranks have in common."""
+    """Returns a description of the values that the states of all ranks must have in common."""
     step = saved.tensors.get(STEP, torch.empty(0)).flatten().tolist()
     return [
         f"step {number(step):.0f}" if step else "no step",
@@ -165,12 +168,12 @@ def for_training(
     options: Mapping[str, Any],
     part: torch.Tensor | None = None,
 ) -> Saved | None:
-    """The state of one rank from a state dict, for a training with these options.
+    """Returns the state of one rank from a state dict, for a training with these options.
 
     # Errors
 
-    InvalidError if it is not a state for that rank, or has a different codec, feedback, momentum
-    correction or part of the gradients.
+    InvalidError if the dict has no state for that rank, or a state with a different codec,
+    feedback, momentum correction or part of the gradients.
     """
     saved = for_rank(group, entries)
     if saved is not None:
@@ -201,12 +204,13 @@ def said_part(part: torch.Tensor | None) -> str:
 def for_rank(group: Group, entries: Mapping[str, Any]) -> Saved | None:
     """The state of one rank from a state dict.
 
-    If a different number of ranks saved it, it must have the entries of all ranks that this rank continues.
+    If a different number of ranks saved it, the dict must have the entries of all ranks that this
+    rank continues.
 
     # Errors
 
-    InvalidError if it has no entry for this rank, is not a state, or has entries that do not belong
-    together.
+    InvalidError if the dict has no entry for this rank, an entry that is not a state, or entries
+    that do not belong together.
     """
     saved = worlds(entries)
     if len(saved) > 1:
@@ -220,8 +224,8 @@ def for_rank(group: Group, entries: Mapping[str, Any]) -> Saved | None:
 
 
 def resharded(group: Group, world: int, entries: Mapping[str, Any]) -> Saved:
-    """The state that one rank continues from after `world` ranks have saved: the sum of their
-    residuals is preserved."""
+    """Returns the state from which one rank continues after `world` ranks have saved. The sum of
+    all residuals is preserved."""
     needed = [f"rank{rank}" for rank in followed(group, world)]
     missing = [name for name in needed if not entries.get(name)]
     if missing:
@@ -254,8 +258,8 @@ def resharded(group: Group, world: int, entries: Mapping[str, Any]) -> Saved:
 
 
 def followed(group: Group, world: int) -> list[int]:
-    """The ranks, of `world` old ones, whose entries a rank continues from; the common part comes
-    from rank 0."""
+    """Returns those of the `world` old ranks whose entries a rank needs. It always needs rank 0's,
+    for the common part."""
     return sorted({0, *range(group.rank, world, group.world)})
 
 
@@ -287,8 +291,8 @@ def parsed(name: str, entry: tuple[Any, ...]) -> tuple[Saved, int]:
 
 
 def unlike(value: Any) -> str:
-    """A description of anything but a dense tensor with values in f32, or f64, which can hold them;
-    empty for such a tensor."""
+    """Returns "" for a dense tensor of f32, or of f64, which can hold f32 values; otherwise,
+    returns a description of the value."""
     if not isinstance(value, torch.Tensor):
         return f"a {type(value).__name__}"
     if value.is_meta:
@@ -306,7 +310,8 @@ def is_bucket(names: Any) -> bool:
 
 
 def renamed(saved: Saved) -> Saved:
-    """A state with plain names: a compiled model, or an earlier version, saves other names."""
+    """Returns a state with plain names. A compiled model, or an earlier version of Thinwire, saves
+    other names."""
     bare = plain_names([name for bucket in saved.buckets for name in bucket], DDP)
 
     def buckets(given: list[list[str]]) -> list[list[str]]:
@@ -335,7 +340,7 @@ def is_entry(name: str) -> bool:
 
 
 def entry_of(rank: int, entries: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The part of a state dict for one rank; None if it has none."""
+    """Returns the part of a state dict for one rank, or None if the dict has none."""
     if f"rank{rank}" not in entries:
         ranks = ", ".join(filter(is_entry, entries)) or "no rank"
         raise InvalidError(

@@ -29,7 +29,7 @@ class Step:
     def __init__(
         self, weight: float = 1.0, on_host: bool = False, parts: Parts | None = None
     ) -> None:
-        """No bucket yet.
+        """Creates a step without buckets.
 
         Gradients are multiplied by `weight` before they are sent, and are encoded in host memory if
         `on_host`. With `parts`, this rank exchanges only a part of each gradient.
@@ -98,7 +98,7 @@ class Step:
         return None
 
     def _deliver(self) -> None:
-        """Completes each future with its bucket, and lets go of them."""
+        """Completes each future with its bucket, and releases both."""
         for staging in self._stagings:
             staging.deliver()
         for staging, buffer, future in zip(self._stagings, self._buffers, self._futures):
@@ -116,7 +116,7 @@ def completed(buffer: torch.Tensor) -> Future[torch.Tensor]:
 
 
 def fail(future: Future[torch.Tensor], error: BaseException) -> None:
-    """Sets an error on a future, unless it is complete."""
+    """Sets an error on a future, unless the future is complete."""
     reason: Any = error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
     with contextlib.suppress(RuntimeError):
         future.set_exception(reason)

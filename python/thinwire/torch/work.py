@@ -20,7 +20,7 @@ from thinwire.torch.staging import Staging
 Task = Callable[[], None]
 CALLBACK_THREADS_MAX = 64
 ABORT_S = 2.0
-"""How long the end of a group may take, in seconds."""
+"""The longest time that ending a group may take, in seconds."""
 
 
 class Work(BaseWork):
@@ -65,11 +65,12 @@ class Work(BaseWork):
         future.set_result([] if self.error else self.outcome)
 
     def wait(self, timeout: Any = None) -> bool:
-        """Waits for the result; if that takes longer than the timeout, the group ends.
+        """Waits for the result. If that takes longer than the timeout, ends the group.
 
         # Errors
 
-        PeerError if a rank is lost or the time is over, InvalidError if the tensors do not fit.
+        PeerError if a rank is lost or the timeout has passed, InvalidError if the tensors do not
+        fit.
         """
         limit_s = seconds(timeout) or self.timeout_s
         if not self.finished.wait(limit_s):
@@ -97,7 +98,8 @@ class Work(BaseWork):
         return self.raised
 
     def opened(self, _future: Any) -> list[Any]:
-        """The result, or Thinwire's error: a C++ future can only be given an error by a callback."""
+        """Returns the result, or raises Thinwire's error. It is a callback, because only a callback
+        can give a C++ future an error."""
         if self.error is not None:
             raise self.error
         return self.outcome
@@ -119,7 +121,8 @@ class Work(BaseWork):
         return self.outcome
 
     def synchronize(self) -> None:
-        """Makes the current stream wait for the result; waits for the exchange itself."""
+        """Makes the current stream wait for the result. Blocks the caller until the exchange has
+        finished."""
         self.wait()
 
     def block_current_stream(self) -> None:
@@ -155,7 +158,7 @@ class Together(Work):
             self.finish()
 
     def one_finished(self, _future: Any) -> None:
-        """Counts finished works, and finishes the whole when none is missing."""
+        """Counts finished works; after the last one, finishes this `Work`."""
         with self.guard:
             self.left -= 1
             last = self.left == 0
@@ -164,19 +167,20 @@ class Together(Work):
             self.finish(errors[0] if errors else None)
 
     def wait(self, timeout: Any = None) -> bool:
-        """Waits for each."""
+        """Waits for all of them."""
         return all(work.wait(timeout) for work in self.works)
 
 
 class Callbacks:
-    """Completes futures, but not on the thread on which the core reports completion.
+    """Completes futures on threads of its own, not on the thread on which the core reports
+    completion.
 
-    Callbacks of a future may wait for another collective, as PyTorch's PowerSGD hook does, so there
-    is one thread for each such wait.
+    A future's callback may wait for another collective, as in PyTorch's PowerSGD hook, so there is
+    one thread for each such wait.
     """
 
     def __init__(self) -> None:
-        """No thread yet."""
+        """Creates it without threads."""
         self.threads: ThreadPoolExecutor | None = None
 
     def run(self, complete: Task) -> None:
@@ -190,14 +194,15 @@ class Callbacks:
 
 
 class Queue:
-    """Runs tasks one after the other in the order in which they came; none of them raises.
+    """Runs tasks one after the other, in the order in which they were submitted. Tasks must not
+    raise.
 
-    Threads exist only while something waits to be run, and are never daemons: the interpreter does
-    not exit while a task runs.
+    A thread exists only while there are tasks. It is not a daemon, so the interpreter does not exit
+    while a task runs.
     """
 
     def __init__(self) -> None:
-        """Nothing to do."""
+        """Creates an empty queue."""
         self.lock = threading.Lock()
         self.waiting: collections.deque[Task] = collections.deque()
         self.busy = False
@@ -225,7 +230,7 @@ class Queue:
             self.spawn(task)
 
     def spawn(self, task: Task) -> None:
-        """Runs `task` and what follows in a thread."""
+        """Runs `task`, and all tasks that wait by then, in a new thread."""
         threading.Thread(target=self.drain, args=(task,), name="thinwire").start()
 
     def drain(self, task: Task) -> None:
@@ -236,12 +241,12 @@ class Queue:
             following = self.next()
 
     def next(self) -> Task | None:
-        """The task that has waited longest."""
+        """Removes and returns the task that has waited longest, or None."""
         with self.lock:
             self.busy = bool(self.waiting)
             return self.waiting.popleft() if self.waiting else None
 
 
 def seconds(timeout: Any) -> float:
-    """A timedelta in seconds; 0 if it is absent or c10d's marker for unset."""
+    """Returns a timedelta in seconds; 0 if it is None, or c10d's marker for an unset timeout."""
     return max(0.0, timeout.total_seconds()) if timeout is not None else 0.0

@@ -1,8 +1,9 @@
 //! Bucket of an object store that speaks S3.
 //!
 //! Objects have no folders and cannot be renamed. So the files of a draft stay where they are, and the
-//! manifest, which is written last and only if there is none with its number, names their folder. Requests
-//! that fail are repeated; each has a time limit, and ends when the store is silent for too long.
+//! manifest names their folder. The manifest is written last, and only if no manifest with its number
+//! exists. Requests that fail are repeated; each has a time limit, and ends when the store is silent for
+//! too long.
 
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,7 +51,8 @@ pub struct Bucket {
     credentials: Credentials,
     /// Prefix of all objects' names, empty or ending with a slash.
     prefix: String,
-    /// Longest time for a request including all its attempts, without the time for the bytes that it sends.
+    /// Longest time for a request including all its attempts, not counting the time for the bytes that
+    /// it sends.
     patience: Duration,
     /// Whether the last request got no answer.
     is_silent: AtomicBool,
@@ -152,7 +154,8 @@ impl Bucket {
         Error::new(Kind::Io, format!("{}: {why}", self.uri(key)))
     }
 
-    /// Sends a request repeatedly until the answer is not a failure of the store, or the time is over.
+    /// Sends a request, and repeats it until the store answers without a failure of its own, or the time
+    /// is over.
     fn send(
         &self,
         request: impl Fn() -> Request,
@@ -203,7 +206,7 @@ impl Bucket {
         self.ask(key, url.as_str(), minreq::get, bytes_max.max(1))
     }
 
-    /// Returns an answer about an object, or an error if it is a refusal.
+    /// Returns an answer about an object, or an error if the answer is a refusal.
     fn good(&self, key: &str, answer: Answer) -> Result<Answer, Error> {
         match answer.is_good() {
             true => Ok(answer),

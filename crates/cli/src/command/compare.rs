@@ -7,7 +7,8 @@ use crate::ranks;
 use crate::size::ensure_fixed;
 use crate::training::{self, GRADIENTS, Settings, TrainingJob, Typed};
 
-/// Number of steps that is large enough to tell codecs apart, and small enough for a few minutes in all.
+/// Number of steps: large enough to distinguish codecs, and small enough for a comparison of a few
+/// minutes.
 const STEPS: u64 = 120;
 
 /// Trains the model again under each of several codecs, and shows the results side by side.

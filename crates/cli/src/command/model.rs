@@ -64,7 +64,8 @@ struct Report<'a> {
     parameters: usize,
     forward_flops: f64,
     backward_flops: f64,
-    /// Bytes in 16 bits of all activations, and of those that the backward pass reads.
+    /// Bytes of all activations, and of the activations that the backward pass reads, with 16 bits per
+    /// element.
     activation_bytes: usize,
     kept_activation_bytes: usize,
     /// Trained tensors, and known numbers that are not trained, in the model's order.

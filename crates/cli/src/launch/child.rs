@@ -1,8 +1,9 @@
-//! First steps of a rank's process: it ties its life to the launcher's, then becomes the program.
+//! First steps of a rank's process: it makes sure that it ends with the launcher, then becomes the
+//! program.
 //!
-//! The tie is the kernel's parent-death signal, which survives `exec`. Requesting it in the child before
-//! `exec` needs no unsafe code, but costs one more `exec` per rank. Systems other than Linux have no such
-//! signal, so there ranks outlive a killed launcher.
+//! For this, it requests the kernel's parent-death signal, which survives `exec`. Requesting it in the
+//! child before `exec` needs no unsafe code, but costs one more `exec` per rank. Systems other than
+//! Linux have no such signal, so there ranks outlive a killed launcher.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

@@ -94,13 +94,13 @@ pub fn leave(error: &Error) -> bool {
 struct Said {
     message: String,
     hint: Option<String>,
-    /// Whether this error only repeats that another rank has failed.
+    /// Whether this error only reports that another rank has failed.
     echo: bool,
 }
 
-/// Returns the error in one line: the message of a rank that knows the cause, otherwise that of a rank that
-/// lost another. The exit of the first failed rank comes before it, unless that rank gave the message itself,
-/// or ended with an exit code and the cause is known.
+/// Returns the error in one line: the message of a rank that knows the cause, or else the message of a
+/// rank that lost another rank. The exit of the first failed rank is put in front, unless that rank
+/// wrote the message itself, or ended with an exit code and the cause is known.
 fn compose(word: &str, rank: u32, end: End, said: &[Option<Said>]) -> Error {
     let told = || said.iter().enumerate().filter_map(|(rank, said)| Some((rank, said.as_ref()?)));
     let causes = || told().filter(|(_, said)| !said.echo);

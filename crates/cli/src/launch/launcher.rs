@@ -1,4 +1,4 @@
-//! Processes of a job on this machine, managed as the job's state machine decides.
+//! Starts, signals and ends the processes of a job on this machine, as the job's state machine decides.
 
 use std::process::Stdio;
 use std::sync::Arc;

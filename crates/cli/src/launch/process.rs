@@ -1,7 +1,8 @@
 //! Processes of a launcher, their outputs, and signals to the launcher itself.
 //!
-//! The lines of rank 0 go to the launcher's own outputs. Those of other ranks go to standard error, each
-//! after the name of its process. In an elastic job, rank 0 may be a different process in every epoch.
+//! Lines of rank 0 are written to the launcher's own outputs. Lines of other ranks are written to
+//! standard error, each after the name of its process. In an elastic job, rank 0 may be a different
+//! process in every epoch.
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};

@@ -42,8 +42,8 @@ pub fn resume_hint(policy: Option<&Policy>, resumed: Option<&Checkpoint>) -> Opt
     kept.or(resumed.map(Checkpoint::path)).map(go_on)
 }
 
-/// Returns the command's settings for the checkpoints of a training: the plan with the model as the plan
-/// names it, or else the model with the recipe.
+/// Returns the command's settings for the checkpoints of a training: the plan, with the model under the
+/// plan's name for it, or else the model with the recipe.
 ///
 /// # Errors
 /// If the model is not valid.

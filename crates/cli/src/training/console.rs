@@ -20,11 +20,12 @@ use crate::memory::Growth;
 use crate::metrics::{Exchanged, Taken};
 use crate::output::say;
 
-/// Sink of a session's events: progress on the terminal, the trace, and metrics.
+/// Receiver of a session's events. It shows progress on the terminal, and writes the trace and the
+/// metrics.
 pub struct Console<'a> {
     /// The training.
     pub job: &'a TrainingJob,
-    /// Codec of gradients; `None` if they travel by a plan.
+    /// Codec of gradients; `None` if a plan determines the codecs.
     pub codec: Option<&'a Policy>,
     /// Place of this process.
     pub place: &'a Place,

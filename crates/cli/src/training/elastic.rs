@@ -1,4 +1,5 @@
-//! Training as a member of an elastic job: the flags become a membership, in which a session trains.
+//! Training as a member of an elastic job: joins the job that the flags describe, and runs a session in
+//! it.
 
 use anyhow::{Result, anyhow};
 use thinwire_checkpoint::mark;

@@ -13,7 +13,7 @@ use thinwire_train::session::OF_PLAN;
 use super::settings::{self, AlgorithmFlag, Codec, Settings};
 use crate::failure::{OrHint, hinted};
 
-/// The options that define how gradients travel, as saved in checkpoints.
+/// The options of the exchange of gradients, as saved in checkpoints.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Exchange {
     /// The codec as the user typed it, from which it can be parsed again.
@@ -37,7 +37,7 @@ pub struct Exchange {
     /// The way in which ranks train together.
     #[serde(with = "spelled", default)]
     pub mode: Mode,
-    /// Form of Adam, which determines whether gradients or momenta travel.
+    /// Form of Adam, which determines whether ranks exchange gradients or momenta.
     #[serde(with = "spelled", default)]
     pub optimizer: Adam,
 }
@@ -172,7 +172,7 @@ impl Exchange {
         }
     }
 
-    /// Refuses an optimiser whose momenta cannot travel as requested.
+    /// Refuses an optimiser whose momenta cannot be sent as requested.
     ///
     /// # Errors
     /// If there is a flag that has no effect on momenta.
@@ -277,9 +277,9 @@ impl Exchange {
     }
 }
 
-/// Returns the default codec of a mode, or `None` if it is the default of averaging gradients in every step.
-/// Other modes need a fixed codec, because `auto` would take its measurements in steps, and partners send the
-/// parameters themselves.
+/// Returns the default codec of a mode, or `None` if the default is that of averaging gradients in every
+/// step. Other modes need a fixed codec, because `auto` measures in steps that exchange gradients. In
+/// pair mode, ranks send the parameters themselves.
 fn usual_codec(mode: Mode) -> Option<&'static str> {
     match mode {
         Mode::Step | Mode::Delayed { steps: 0 } => None,

@@ -44,7 +44,7 @@ pub struct TrainingJob {
     pub parallelism: Parallelism,
     /// The options of the gradients' exchange.
     pub exchange: Exchange,
-    /// Codec of gradients; `None` if they travel by a plan.
+    /// Codec of gradients; `None` if a plan determines the codecs.
     pub codec: Option<Policy>,
     /// The other flags.
     pub settings: Settings,
@@ -426,8 +426,8 @@ fn assumed(exchange: &[(&str, String)]) -> String {
     )
 }
 
-/// Returns the settings with the path of the data, the data and its name. The path is that of the flags,
-/// otherwise that of the checkpoint.
+/// Returns the settings with the path of the data, the data and its name. The path is taken from the
+/// flags, or else from the checkpoint.
 fn read_data(
     settings: &Settings,
     resume: Option<&Checkpoint>,

@@ -1,4 +1,4 @@
-//! Machine and date of a report, and the places of outputs.
+//! Machine and date of a report, and checks of output locations.
 
 use std::fs;
 use std::path::Path;

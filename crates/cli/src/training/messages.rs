@@ -1,5 +1,5 @@
-//! Messages of a process that was started by hand in an elastic job. Launchers print those of their own
-//! processes.
+//! Messages of a process that was started by hand in an elastic job. For processes that a launcher has
+//! started, the launcher prints such messages.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Training as the command runs it: the flags become a training job for every rank, and the results on rank 0
-//! become a report.
+//! Training as the command runs it: makes a training job for every rank from the flags, and a report
+//! from the results on rank 0.
 
 pub mod checkpoints;
 mod console;

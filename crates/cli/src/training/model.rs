@@ -108,7 +108,7 @@ impl Model {
         Ok(Model::Named(Named { name: name.to_owned(), context, tokens, identity }))
     }
 
-    /// Returns the largest number of bytes that a prediction is made from.
+    /// Returns the largest number of bytes from which a prediction is made.
     pub fn context(&self) -> usize {
         match self {
             Model::Sizes(config) => config.context,
@@ -282,8 +282,8 @@ fn smallest(source: &Source, sequence: usize) -> Result<Graph> {
     graph(source, source.fixed_batch()?.unwrap_or(1), sequence)
 }
 
-/// Returns the length that a source is given to get sequences of `context` tokens. A file may allow only one
-/// length.
+/// Returns the sequence length to pass to a source for sequences of `context` tokens. A file may allow
+/// only one length.
 fn sequence(source: &Source, context: usize) -> Result<usize> {
     source.sequence(Some(context)).or_else(|_| source.sequence(None))
 }

@@ -1,5 +1,5 @@
-//! Training with all or some parameters on servers: the flags become a membership in the job, in which a
-//! session trains.
+//! Training with all or some parameters on servers: joins the job that the flags describe, and runs a
+//! session in it.
 
 use anyhow::{Result, anyhow};
 use thinwire_job::Interrupt;
@@ -19,7 +19,8 @@ use super::server_flags::{self, ServerMode};
 use super::{checkpoints, messages, snapshots};
 use crate::place::of_member;
 
-/// Trains with servers. The lowest rank that is left at the end prints the results. Returns the exit code.
+/// Trains with servers. The lowest rank that remains at the end prints the results. Returns the exit
+/// code.
 ///
 /// # Errors
 /// If the job or its servers refuse this process, a shard is lost, or another rank is lost in hybrid mode.

@@ -23,7 +23,7 @@ const TRACE: Sort = Sort {
     hint: "thinwire train --codec auto --trace FILE writes one",
 };
 
-/// Extension of a timeline, which replaces that of its trace.
+/// Extension of a timeline, which replaces the extension of its trace.
 const TIMELINE: &str = "trace.json";
 
 /// One line of a trace: a step of the training with one codec.

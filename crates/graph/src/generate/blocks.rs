@@ -12,9 +12,9 @@ const TAIL: f64 = 9.0;
 /// Steps of a numeric integral.
 const STEPS: u32 = 4000;
 
-/// Vertices in blocks of equal size. Two vertices of the same block have an edge with one probability, and
-/// two of different blocks with another. The block of a vertex is its label, and its features are a vector
-/// for its block plus noise.
+/// Vertices in blocks of equal size. Two vertices of the same block have an edge with one probability,
+/// and two vertices of different blocks with another. The block of a vertex is its label, and its
+/// features are a vector for the block plus noise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Blocks {
     /// Number of vertices.
@@ -186,7 +186,8 @@ mod tests {
         assert!(graph.pairs().all(|(a, b)| a != b));
     }
 
-    /// Returns the share of vertices whose largest column is that of their label; `values` fills the columns.
+    /// Returns the share of vertices whose largest column is the column of their label; `values` fills
+    /// the columns.
     fn accuracy(values: impl Fn(u32, &mut [f32])) -> f64 {
         let is_right = |vertex: &u32| {
             let mut columns = [0.0; 4];

@@ -1,9 +1,10 @@
 //! Levelling: moves training vertices out of parts that have too many.
 //!
 //! Partitioners that balance the sum of two weights, or decide vertex by vertex, leave parts with more
-//! training vertices than the bound. From these parts, vertices move to a part that has room, first those
-//! that lose the fewest neighbours in their part. Law: no part has more training vertices than the bound of
-//! balance times the mean, rounded down, or than the mean, rounded up, if that is larger.
+//! training vertices than the bound. From these parts, vertices move to a part that has room. The
+//! vertices that lose the fewest neighbours in their part move first. Law: the number of training
+//! vertices of a part is at most the bound of balance times the mean, rounded down, or, if that is
+//! larger, the mean rounded up.
 
 use super::weights::{Options, Weights};
 use crate::adjacency::Adjacency;
@@ -11,7 +12,7 @@ use crate::adjacency::Adjacency;
 /// Training vertex that may leave its part.
 struct Candidate {
     vertex: u32,
-    /// Number of neighbours in its present part, minus the number in its new part.
+    /// Number of the vertex's neighbours in its present part, minus the number in its new part.
     loss: i64,
     target: usize,
 }

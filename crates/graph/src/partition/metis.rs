@@ -20,8 +20,8 @@ mod imp {
     /// other's parts.
     static TURN: Mutex<()> = Mutex::new(());
 
-    /// Partitions a graph whose edges have both directions. All training vertices together weigh as much as
-    /// all vertices.
+    /// Partitions a graph whose edges have both directions. Training vertices have an additional weight,
+    /// whose sum equals the weight of all vertices.
     pub fn partition(
         graph: &Adjacency,
         weights: &Weights,

@@ -7,8 +7,8 @@
 //!
 //! `|TV ∩ IN(v)| * (mean of |TV| - |TV|) / |PV|`,
 //!
-//! and, of parts with equal scores, to the one with the fewest training vertices. The score of an empty part
-//! is 0. Every other vertex is assigned to the smallest part whose closure contains it.
+//! and, of parts with equal scores, to the part with the fewest training vertices. The score of an empty
+//! part is 0. Every other vertex is assigned to the smallest part whose closure contains it.
 
 use thinwire_wire::random::{Key, permutation};
 

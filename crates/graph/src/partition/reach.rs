@@ -19,8 +19,8 @@ impl<'a> Reach<'a> {
         Reach { graph, hops, met, walk: 0, found: Vec::new() }
     }
 
-    /// Returns the vertices of `roots`, and all vertices from which one of them is reached within the hops,
-    /// each once.
+    /// Returns the vertices of `roots`, and all vertices from which a root can be reached within the
+    /// hops, each once.
     pub fn of(&mut self, roots: &[u32]) -> &[u32] {
         self.found.clear();
         self.walk = self.walk.wrapping_add(1);

@@ -17,8 +17,8 @@ pub struct Report {
     pub reached: u64,
     /// Edges between two parts.
     pub cut: u64,
-    /// Number of vertices of closures that are in other parts: rows that a pass with all neighbours requests,
-    /// each once.
+    /// Number of vertices that are in the closure of a part, but belong to another part. A pass with all
+    /// neighbours requests their rows, each once.
     pub remote: u64,
 }
 

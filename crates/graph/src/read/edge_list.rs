@@ -50,16 +50,16 @@ struct Reader<R> {
     /// Columns to read. Without them, lines have two columns.
     columns: Option<Columns>,
     numbering: Numbering,
-    /// Numbers of vertices, if these have ids.
+    /// Numbers of vertices, if vertices have ids.
     naming: Option<Naming>,
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Reads lines until one that is not a comment; `edges` are the edges so far. Returns whether there is
-    /// such a line.
+    /// Reads lines until it finds a line that is not a comment; `edges` are the edges so far. Returns
+    /// whether it found one.
     ///
     /// # Errors
-    /// If a line may be a comment or an edge: it is between edges of vertices that have ids.
+    /// If vertices have ids, and a line between edges may be a comment or an edge.
     fn advance(&mut self, edges: &[(u32, u32)]) -> Result<bool, Error> {
         while self.lines.advance()? {
             if !self.lines.is_comment() {

@@ -24,8 +24,8 @@ pub struct Edges {
     pub weights: Option<Vec<f32>>,
     /// Ids of all vertices, if the reader has numbered them.
     pub ids: Option<Ids>,
-    /// Whether a file that numbers vertices itself has an edge of vertex 1 and none of vertex 0, so that it
-    /// may number them from 1.
+    /// Whether the file may number vertices from 1: it contains numbers of vertices, and has an edge of
+    /// vertex 1, but no edge of vertex 0.
     pub seems_one_based: bool,
 }
 

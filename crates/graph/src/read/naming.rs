@@ -31,7 +31,7 @@ impl Naming {
         Ok(number)
     }
 
-    /// Returns how many vertices have a number.
+    /// Returns the number of vertices so far.
     pub fn len(&self) -> usize {
         self.numbers.len()
     }

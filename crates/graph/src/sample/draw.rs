@@ -36,8 +36,8 @@ pub enum Draw {
 /// Vertices that are expanded in a hop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Frontier {
-    /// Every vertex so far, which draws again in each hop, as in DGL: the destinations of a block are the
-    /// sources of the block before.
+    /// Every vertex so far. It draws again in each hop, as in DGL: the destinations of a block are the
+    /// sources of the previous block.
     #[default]
     All,
     /// Only the vertices that the previous hop added, as in PyG: every vertex draws once.
@@ -164,8 +164,8 @@ impl Drawer {
         }
     }
 
-    /// Leaves in `keys` the edges with the smallest values of exponential variables whose rates are the
-    /// weights.
+    /// Draws an exponential variable per edge, whose rate is the edge's weight, and leaves the edges
+    /// with the smallest values in `keys`.
     fn draw_weighted(&mut self, weights: &[f32], limit: u32, stream: &mut Stream) {
         let positive = (0..).zip(weights).filter(|(_, weight)| **weight > 0.0);
         let keyed = positive.map(|(at, weight)| (-stream.unit().ln() / f64::from(*weight), at));

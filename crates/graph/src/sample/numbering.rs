@@ -2,7 +2,8 @@
 
 /// Table of the numbers that the vertices of the current batch have.
 ///
-/// An entry counts only if its stamp is that of the batch, so the table is not cleared between batches.
+/// An entry counts only if it has the stamp of the current batch, so the table need not be cleared
+/// between batches.
 #[derive(Clone, Debug)]
 pub struct Numbering {
     /// Stamp and number of every vertex.

@@ -1,8 +1,8 @@
 //! Sampler: expands the seeds of one mini-batch after another.
 //!
-//! A hop processes its destinations in pieces, and each piece in passes that do one thing: read the ranges of
-//! edges, draw, read neighbours, or number them. Each pass accesses one array at positions that are known in
-//! advance, so its memory accesses overlap.
+//! A hop processes its destinations in pieces, and each piece in several passes: the first reads the
+//! ranges of edges, the next draws, the next reads neighbours, and the last numbers them. Each pass
+//! accesses one array at positions that are known in advance, so its memory accesses overlap.
 
 use thinwire_wire::random::Key;
 

@@ -4,8 +4,8 @@ use std::fmt;
 
 /// Ids of all vertices, by the vertices' present numbers: whole numbers, or texts.
 ///
-/// If an import has numbered the vertices, ids ascend (numbers by value, texts by their bytes) until parts
-/// are made.
+/// If an import has numbered the vertices, ids are in ascending order (numbers by value, texts by their
+/// bytes) until the graph is partitioned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ids {
     /// Whole numbers.

@@ -259,7 +259,7 @@ impl Header {
     /// Checks that the width of a row of features fits its format.
     ///
     /// # Errors
-    /// If it differs, or there is no such format.
+    /// If the width does not fit, or there is no such format.
     pub fn check_features(&self) -> Result<(), Error> {
         let Some((format, columns, width)) = &self.features else { return Ok(()) };
         let columns_wide = u64::from(*columns);

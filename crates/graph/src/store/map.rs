@@ -1,9 +1,10 @@
-//! Maps files into memory, and names a file whose pages are gone. No other module does either.
+//! Maps files into memory, and reports a file whose pages are lost. No other module does either of
+//! these.
 //!
-//! A page beyond the end of a file that has become shorter cannot be read: the system ends the process with
-//! SIGBUS. Readers check before and after each batch that the file has not changed, which turns nearly all
-//! such changes into an error. For a change between the checks, processes that have called
-//! [`name_lost_pages`] end with a message with the file's name and exit code 2.
+//! If a file becomes shorter, a page beyond its new end cannot be read: the system ends the process with
+//! SIGBUS. Readers check before and after each batch that the file has not changed, which turns nearly
+//! all such changes into an error. If a file changes between the checks, a process that has called
+//! [`name_lost_pages`] ends with exit code 2 and a message that names the file.
 #![allow(unsafe_code)]
 
 use std::fs::{File, Metadata};
@@ -173,8 +174,8 @@ impl Named {
     }
 }
 
-/// Ends the process with the name of the file, instead of only by SIGBUS, when it reads a page of a mapped
-/// graph that is gone. Lost pages of other mappings are left to the previous handler.
+/// Installs a handler of SIGBUS: if the process reads a lost page of a mapped graph, the handler ends it
+/// with a message that names the file. Lost pages of other mappings are left to the previous handler.
 ///
 /// # Panics
 /// If the system refuses to set the signal handler, which it does only for invalid signals.

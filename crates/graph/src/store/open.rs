@@ -32,7 +32,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens a file, and checks its header, and its topology and weights, for which it reads them once.
+    /// Opens a file and checks its header, topology and weights. For this, it reads topology and weights
+    /// once.
     ///
     /// # Errors
     /// If the file cannot be read, is not a graph's file, is damaged, or is shorter or longer than its header
@@ -68,7 +69,7 @@ impl Store {
         Some(FeatureRows { format, columns, width, offset: self.layout.features.start })
     }
 
-    /// Returns the row of a vertex's features; an empty one if vertices have none.
+    /// Returns the row of a vertex's features; an empty row if vertices have no features.
     ///
     /// # Panics
     /// If there is no such vertex.
@@ -84,7 +85,7 @@ impl Store {
         Some((self.numbers(&self.layout.labels), classes))
     }
 
-    /// Returns the vertices with a use, ascending.
+    /// Returns the vertices with this use, in ascending order.
     pub fn vertices_of(&self, split: Split) -> Vec<u32> {
         let uses = self.bytes(&self.layout.split);
         (0..)
@@ -94,7 +95,7 @@ impl Store {
             .collect()
     }
 
-    /// Returns how many vertices have a use.
+    /// Returns the number of vertices with this use.
     pub fn count_of(&self, split: Split) -> u64 {
         let uses = self.bytes(&self.layout.split).iter();
         uses.filter(|byte| **byte == split as u8).count() as u64

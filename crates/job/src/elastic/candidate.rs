@@ -96,8 +96,8 @@ impl Candidate {
         self.store.to_string()
     }
 
-    /// Notes that the process `id` has ended. Only a coordinator in this process learns of it this way; any
-    /// other coordinator learns of the loss from the process's peers.
+    /// Reports that the process `id` has ended, if the coordinator is in this process. Any other
+    /// coordinator learns of the loss from the process's peers.
     pub fn ended(&self, id: Id) {
         self.hosted.lock().iter().for_each(|coordinator| coordinator.ended(id));
     }

@@ -89,8 +89,8 @@ impl Coordinator {
         self.address.clone()
     }
 
-    /// Notes that the process `id` has ended, so that it is lost at once and not only after the heartbeat
-    /// timeout.
+    /// Reports that the process `id` has ended, so that it counts as lost at once, not after the
+    /// heartbeat timeout.
     pub fn ended(&self, id: Id) {
         self.server.call(move |service, now, out| service.ended(id, now, out));
     }

@@ -95,7 +95,7 @@ pub enum End {
 }
 
 impl Request {
-    /// Returns the request as it travels.
+    /// Returns the bytes of the request as they are sent.
     pub fn to_bytes(&self) -> Vec<u8> {
         encode_after(vec![REQUEST], self)
     }
@@ -103,7 +103,7 @@ impl Request {
     /// Reads a request.
     ///
     /// # Errors
-    /// If the bytes are no request, or a part of it is longer than allowed.
+    /// If the bytes are not a request, or a part of it is longer than allowed.
     pub fn parse(bytes: &[u8]) -> Result<Request, link::Error> {
         let strange = |why: &dyn fmt::Display| unreadable("request to a coordinator", bytes, why);
         let content = bytes.strip_prefix(&[REQUEST]).ok_or_else(|| strange(&"another kind"))?;
@@ -122,7 +122,7 @@ impl Request {
 }
 
 impl Reply {
-    /// Returns the reply as it travels. The text of a refusal is cut at 4096 bytes.
+    /// Returns the bytes of the reply as they are sent. The text of a refusal is cut at 4096 bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         encode(self)
     }
@@ -130,7 +130,7 @@ impl Reply {
     /// Reads a reply.
     ///
     /// # Errors
-    /// If the bytes are no reply, or a part of it is longer than allowed.
+    /// If the bytes are not a reply, or a part of it is longer than allowed.
     pub fn parse(bytes: &[u8]) -> Result<Reply, link::Error> {
         let strange = |why: &dyn fmt::Display| unreadable("message of a coordinator", bytes, why);
         let reply = decode(bytes).map_err(|why| strange(&why))?;

@@ -1,8 +1,9 @@
 //! One process of an elastic job.
 //!
-//! A separate thread talks with the coordinator, so that the coordinator hears of the process while the
-//! framework computes. This thread owns the state machine, [`thinwire_member::Member`]; the process's own
-//! thread reports to it what happens, and waits for epochs.
+//! A separate thread exchanges messages with the coordinator, so that the coordinator gets reports of
+//! the process while the framework computes. This thread owns the state machine,
+//! [`thinwire_member::Member`]; the process's own thread reports to it what happens, and waits for
+//! epochs.
 
 mod connector;
 mod meeting;
@@ -63,7 +64,8 @@ pub struct Run {
     pub link: Link,
 }
 
-/// One process of an elastic job: a thread that talks with the coordinator while the framework computes.
+/// Membership of a process in an elastic job: a thread that exchanges messages with the coordinator
+/// while the framework computes.
 ///
 /// If it is dropped without [`Membership::leave`] or [`Membership::complete`], it looks to the others like a
 /// process that was killed.
@@ -139,8 +141,8 @@ impl Membership {
     /// [`Membership::halted`] at the end of each run.
     ///
     /// # Errors
-    /// If the coordinator refuses this process, or is away for the whole timeout, or if the members of an
-    /// epoch cannot connect for a reason that would persist in a later epoch.
+    /// If the coordinator refuses this process or does not answer for the whole timeout, or if the
+    /// members of an epoch cannot connect for a reason that would persist in a later epoch.
     #[expect(
         clippy::should_implement_trait,
         reason = "epochs are waited for, and waiting may fail"
@@ -235,8 +237,9 @@ impl Membership {
     }
 
     /// Returns each leaver of an epoch that ends after a step that all agree on, with the rank that takes
-    /// over its residuals. Waits until the coordinator has named the leavers, since this rank may have learnt
-    /// of the end from another rank first. Returns an empty list if they are not named within two seconds.
+    /// over its residuals. Waits until the coordinator has named the leavers, since this rank may have
+    /// learnt of the end of the epoch from another rank first. Returns an empty list if the coordinator
+    /// does not name them within two seconds.
     pub fn successors(&self) -> Vec<(Rank, Rank)> {
         let leavers = self.shared.wait_for_leavers(Instant::now() + Deadline::Shutdown.duration());
         successors(&self.shared.members(), &leavers)

@@ -1,4 +1,4 @@
-//! An operator of an elastic job: somebody who watches or resizes it.
+//! An operator of an elastic job: a person or program that watches or resizes the job.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,8 @@
 //! Saved state of a coordinator.
 //!
-//! Law: nothing that depends on a state leaves the coordinator before that state is saved. If the state
-//! cannot be saved, the coordinator sends nothing but keeps trying to save, unless another one has taken
-//! over.
+//! Law: the coordinator sends nothing that depends on a state before that state is saved. If the state
+//! cannot be saved, the coordinator sends nothing and keeps trying to save, unless another coordinator
+//! has taken over.
 
 mod parts;
 
@@ -48,12 +48,13 @@ pub trait Registry: Send {
     /// If the state cannot be written, or another process leads now.
     fn save(&mut self, bytes: &[u8]) -> Result<(), Unsaved>;
 
-    /// Returns how the job has ended, if processes still have to learn it from this registry.
+    /// Returns how the job has ended, if it has ended and processes still have to learn this from the
+    /// registry.
     fn over(&self) -> Option<End> {
         None
     }
 
-    /// Notes that the job is over.
+    /// Records that the job has ended.
     fn finish(&mut self, _end: End) {}
 
     /// Returns the time within which members find a coordinator that continues from this place.
@@ -139,7 +140,7 @@ impl Persistence {
         }
     }
 
-    /// Notes that the job is over.
+    /// Records that the job has ended.
     pub fn finish(&mut self, end: End) {
         self.registry.iter_mut().for_each(|registry| registry.finish(end));
     }

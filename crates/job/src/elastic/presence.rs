@@ -1,7 +1,7 @@
-//! Presence of a process that is in every epoch without meeting its other members.
+//! Presence of a process that is in every epoch without connecting to the other members.
 //!
-//! Servers, and workers that exchange nothing with each other or do so in one epoch only, need to know which
-//! processes are there, but have nothing to stop when members change.
+//! It is for servers, and for workers that exchange nothing with each other or do so in one epoch only.
+//! They need to know which processes are in the job, but have nothing to stop when members change.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::meeting::Settings;
 /// Presence of a process in a job: it takes part in every epoch, without connections to its other members and
 /// without a state that it shares with them.
 ///
-/// It continues while the coordinator is away. If it is dropped without [`Presence::leave`], it looks to the
-/// others like a process that was killed.
+/// It continues while the coordinator does not answer. If it is dropped without [`Presence::leave`], it
+/// looks to the others like a process that was killed.
 pub struct Presence {
     membership: Membership,
     leave: Duration,

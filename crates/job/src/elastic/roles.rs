@@ -31,7 +31,7 @@ pub struct RoleState {
     pub known: BTreeMap<Id, Known>,
     /// Numbers of the epochs whose keys may be in the store.
     epochs: BTreeSet<u32>,
-    /// Whether there are processes to wait for; until then, no event is reported.
+    /// Whether the role has begun to wait for processes; before that, no event is reported.
     pub has_begun: bool,
 }
 
@@ -52,8 +52,8 @@ impl RoleState {
         self.coordinator_state.deadline().filter(|_| self.has_begun)
     }
 
-    /// Returns the reason why a process cannot take part, as a text for the process and a text for users
-    /// here.
+    /// Returns the reason why a process cannot take part, as a text for that process and a text for the
+    /// users of the coordinator.
     pub fn objection(&self, spec: &JobSpec) -> Option<(String, String)> {
         let noun = self.role.noun();
         let (here, there) = (format!("this {noun}"), "it".to_owned());
@@ -82,7 +82,7 @@ impl RoleState {
         self.coordinator_state.arrived(at);
     }
 
-    /// Takes note of the report of a process, for people.
+    /// Records the report of a process, for display.
     pub fn heard(&mut self, id: Id, report: &Report, now: Instant) {
         if let Some(known) = self.known.get_mut(&id) {
             (known.standing, known.heard) = (Some(report.standing), Some(now));
@@ -90,7 +90,7 @@ impl RoleState {
         }
     }
 
-    /// Notes that an epoch is proposed, since its members may meet in the store.
+    /// Records that an epoch is proposed, because its members may write to the store.
     pub fn proposed(&mut self, number: u32) {
         self.epochs.insert(number);
     }
@@ -114,11 +114,11 @@ impl RoleState {
     }
 }
 
-/// A roster, or a coordinator that does not know yet whether there is a job.
+/// State of a coordinator: it has a roster, or does not know yet whether a job exists.
 pub enum CoordinatorState {
     /// The coordinator of a job.
     Decided(Box<Roster>),
-    /// A coordinator that listens.
+    /// The coordinator waits for reports, to find out if a job is running.
     Listening {
         /// Id of the coordinator.
         id: Id,

@@ -1,8 +1,8 @@
 //! The coordinator as a service: roster and store behind one port.
 //!
-//! A connection belongs to a process once the process has joined over it. The roster answers each heartbeat
-//! with everything that the process does not have yet, so nothing here is repeated or remembered for a
-//! process that is away.
+//! A connection belongs to a process once the process has joined over it. The roster answers each
+//! heartbeat with everything that the process does not have yet. So this service need not repeat
+//! messages, or keep them for a process that is not connected.
 
 mod views;
 

@@ -10,7 +10,7 @@ use super::envelope::End;
 use super::event::waiting;
 use super::roles::{RoleRegistry, RoleState, ServerRole};
 
-/// What is known of a process from its last report.
+/// Facts about a process, from its last report.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     /// Activity of the process.

@@ -14,10 +14,10 @@
 //!
 //! A trainer whose calls fail when a peer is lost, such as the native one, need not call [`Steps::lost`].
 //!
-//! Laws: within an epoch, only an applied step changes [`Steps::done`]. A rank keeps its residuals only if it
-//! lacks at most the last step. All ranks of an epoch decide alike which ranks hand their state over, and
-//! what follows a step that all have completed. A void step is repeated with the same number, and so with the
-//! same rows.
+//! Laws: within an epoch, only an applied step changes [`Steps::done`]. A rank keeps its residuals only
+//! if its state is the newest, or lacks only the last step. All ranks of an epoch decide alike which
+//! ranks hand their state over, and what follows a step that all have completed. A void step is repeated
+//! with the same number, and so with the same rows.
 
 use thinwire_wire::World;
 
@@ -64,7 +64,7 @@ pub enum Wish {
 /// Facts about an epoch that determine how a rank begins it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpochStart {
-    /// Place of this rank.
+    /// This rank and the number of ranks.
     pub world: World,
     /// Number of ranks that have the newest state: ranks `0..state_sources`.
     pub state_sources: u32,
@@ -176,8 +176,8 @@ impl Steps {
     /// [`Steps::synced`].
     ///
     /// # Errors
-    /// If the other ranks expect a state that this rank lacks, or would continue from one older than this
-    /// rank's.
+    /// If the other ranks expect a state that this rank lacks, or would continue from an older state
+    /// than this rank's.
     pub fn begin(&mut self, epoch: EpochStart) -> Result<Entry, Error> {
         let EpochStart { world, state_sources, done } = epoch;
         let rank = world.rank().0;
@@ -243,12 +243,13 @@ impl Steps {
         self.is_under_way = false;
     }
 
-    /// Notes that a peer was lost. A step under way is void; one that was applied stays applied.
+    /// Notes that a peer was lost. A step under way becomes void; a step that was applied remains
+    /// applied.
     pub fn lost(&mut self) {
         self.is_void = true;
     }
 
-    /// Decides what follows, in a training of `total` steps if their number is known.
+    /// Decides what follows. `total` is the number of steps of the training, if it is known.
     pub fn due(self, total: Option<u64>) -> Due {
         match self.wish {
             _ if self.is_void => Due::Repeat,

@@ -1,4 +1,4 @@
-//! The place in etcd of a job's coordinator.
+//! The location in etcd of a job's coordinator.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,8 +11,8 @@ const SCHEME: &str = "etcd";
 const SERVERS_MAX: usize = 16;
 const NAME_BYTES_MAX: usize = 64;
 
-/// Place of an elastic job in etcd, `etcd://host:port[,host:port]/JOB`. It has the coordinator's address and
-/// state, so that any launcher of the job can host the coordinator.
+/// Location of an elastic job in etcd, `etcd://host:port[,host:port]/JOB`. etcd stores the coordinator's
+/// address and state there, so that any launcher of the job can host the coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
     /// Servers of etcd, each as host:port.
@@ -21,7 +21,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Returns whether a text is meant as the address of a store rather than of a coordinator.
+    /// Returns whether a text has the form of a store's address, not of a coordinator's.
     pub fn is_meant(text: &str) -> bool {
         text.contains(SCHEME_END)
     }

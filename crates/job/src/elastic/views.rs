@@ -1,9 +1,10 @@
 //! Views: everything about the servers of a job on which its processes have to agree. A service in the
 //! coordinator's process decides them.
 //!
-//! The coordinator knows which processes are there. From that, a [`ViewService`] decides which server has
-//! which data. The coordinator reports epochs to it, passes requests on to it, saves its state together with
-//! the rosters, and sends the state to all subscribers. Law: no state is sent before it is saved.
+//! The coordinator knows which processes are in the job. From this, a [`ViewService`] decides which
+//! server has which data. The coordinator reports epochs to it, passes requests on to it, saves its
+//! state together with the rosters, and sends the state to all subscribers. Law: no state is sent before
+//! it is saved.
 
 mod connection;
 mod publication;
@@ -32,8 +33,9 @@ pub trait ViewService: Send {
     /// epoch of each role is reported again.
     fn started(&mut self, role: Role, epoch: u32, members: &[Id]);
 
-    /// Learns which servers are known to be dead, in the last epoch or not; called after every event. A
-    /// server that is only silent may merely be cut off, and counts as alive.
+    /// Receives a function that returns whether a server is known to be dead; called after every event.
+    /// The server need not be in the last epoch. A server that is only silent may merely be cut off, and
+    /// counts as alive.
     fn look(&mut self, _is_dead: &dyn Fn(Id) -> bool) {}
 
     /// Handles a request of the process `from`; `Id(0)` is a process that only reads.
@@ -88,7 +90,7 @@ impl fmt::Debug for Servers {
     }
 }
 
-/// A job as a coordinator begins it: settings of its workers, and its servers if it has any.
+/// A job that a coordinator is to begin: the settings of its workers, and its servers if it has any.
 #[derive(Debug)]
 pub struct Job {
     /// Settings of the workers' roster.

@@ -1,10 +1,11 @@
 //! Rules for ranks that cannot do without each other.
 //!
-//! When a rank fails, the others notice it by themselves and end with an error that names it. Those that have
-//! not ended after a grace period are told to end, and then killed. The others have the same period after a
-//! signal to the launcher, or after a rank has ended in good order because of a signal. A rank that somebody
-//! has stopped (SIGSTOP) cannot notice anything: if others fail, it is the cause, and if only such ranks are
-//! left, the launcher does not wait for them.
+//! When a rank fails, the others notice it by themselves and end with an error that names it. After a
+//! grace period, the launcher tells the ranks that remain to end, and then kills them. It grants the
+//! same period after a signal to the launcher, and after a rank has ended in good order because of a
+//! signal. A rank that was stopped by SIGSTOP cannot notice anything. If others fail while a rank is
+//! stopped, the stopped rank counts as the cause. If only stopped ranks are left, the launcher does not
+//! wait for them.
 
 use std::time::Instant;
 

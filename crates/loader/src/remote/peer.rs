@@ -13,7 +13,7 @@ use super::service::{Description, Request, SharedSource, WINDOW, rows_max};
 pub struct Peer {
     /// Part and address, for messages.
     name: String,
-    /// `None` after it was lost.
+    /// `None` after the connection was lost.
     connection: Option<Connection>,
     copy: Option<SharedSource>,
     width: usize,

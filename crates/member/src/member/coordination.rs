@@ -1,10 +1,10 @@
 //! Messages of a coordinator, and the conditions under which a member obeys them.
 //!
-//! A member obeys one coordinator at a time, and never an older promise. It promises to another one only in
-//! answer to a prepare message with a larger number, and only if it has not heard from its own coordinator
-//! lately. A proposed epoch starts only while the promise with which it was accepted is still the last one. A
-//! member that has since promised to another coordinator prevents the epoch forever, and that coordinator
-//! relies on this.
+//! A member obeys one coordinator at a time, and never an older promise. It promises to obey another
+//! coordinator only in answer to a prepare message with a larger number, and only if it has got no
+//! message from its own coordinator lately. A proposed epoch starts only while the promise with which it
+//! was accepted is still the member's last promise. A member that has since promised to another
+//! coordinator prevents the epoch forever, and that coordinator relies on this.
 
 use std::time::Duration;
 
@@ -54,15 +54,15 @@ impl Member {
         self.report_to(from, Some(Box::new(known)), actions);
     }
 
-    /// Returns whether this process may follow another coordinator, since it has lost its own or never had
-    /// one.
+    /// Returns whether this process may follow another coordinator, because it has lost its own or never
+    /// had one.
     fn is_free(&self, now: Duration) -> bool {
         let is_stranger = self.epoch.is_none() && self.accepted.is_none();
         // In half of the silence four heartbeats were sent, and a coordinator that is there answers each.
         is_stranger || self.is_suspect(now) || now > self.heard + self.options.silence / 2
     }
 
-    /// Reports to a coordinator from now on; its silence counts from `now`.
+    /// Reports to a coordinator from now on. The coordinator's silence is measured from `now`.
     fn follow(&mut self, coordinator: Id, now: Duration) {
         self.coordinator = Some(coordinator);
         (self.heard, self.is_suspected) = (now, false);
@@ -144,8 +144,8 @@ impl Member {
         self.epoch = Some(epoch);
     }
 
-    /// Notes that the proposed epoch has started and ended without this process. The coordinator must learn
-    /// of this epoch from the process, since the members of that epoch decide the next one.
+    /// Records that the proposed epoch has started and ended without this process. The process must
+    /// report this epoch to the coordinator, since the members of that epoch decide the next one.
     fn catch_up(&mut self, from: Id, last: u32, now: Duration, actions: &mut Vec<MemberAction>) {
         let has_started = |epoch: &mut Epoch| epoch.number == last && epoch.coordinator == from;
         // Until the run of an older epoch has ended, its steps would count as steps of the one entered here.
@@ -159,7 +159,7 @@ impl Member {
         }
     }
 
-    /// Continues as a newcomer, because the others have left this process and its state behind.
+    /// Continues as a newcomer without state, because the others have continued without this process.
     fn fenced(&mut self, from: Id, epoch: Epoch, now: Duration, actions: &mut Vec<MemberAction>) {
         let was_member = self.is_member();
         self.abort(actions);

@@ -2,9 +2,9 @@
 //!
 //! It asks them to obey it and to report what they know; training continues meanwhile. With the promises of
 //! more than half of an epoch's members, it knows every later epoch that has started, since half of these
-//! members know of such an epoch before it starts. A later epoch that was proposed is excluded if more than
-//! half of its members have promised without having started it: it needs all of them for a step, and half of
-//! them for a change.
+//! members know of such an epoch before it starts. A later epoch that was proposed cannot continue if
+//! more than half of its members have promised without having started it: the epoch needs all of its
+//! members for a step, and half of them for a change.
 
 use std::time::Duration;
 
@@ -133,8 +133,8 @@ impl Roster {
     }
 
     /// Returns whether a proposed epoch may have started without this coordinator's knowledge, so that its
-    /// coordinator may continue with half of its members. If more than half of them have promised without
-    /// having started it, neither is possible.
+    /// coordinator may continue with half of its members. If more than half of them have promised
+    /// without having started the epoch, it can neither continue nor change.
     fn may_have_started(&self, epoch: &Epoch) -> bool {
         let prevents = |id: &&Id| {
             let report = self.peers.report(**id);

@@ -53,8 +53,8 @@ impl Roster {
         }
     }
 
-    /// Returns whether a report may end the phase. Most reports come from members that train; a large world
-    /// sends thousands of these per second.
+    /// Returns whether a report may end the phase. Most reports do not: they come from members that
+    /// train, thousands per second in a large world.
     fn is_news(&self, id: Id) -> bool {
         match self.phase {
             Phase::Steady => self.peers.report(id).is_some_and(|report| {
@@ -129,8 +129,8 @@ impl Roster {
         }
     }
 
-    /// Returns whether a report shows a promise to another coordinator, as of a member that promised before
-    /// this one took over.
+    /// Returns whether a report shows a promise to another coordinator, for example of a member that
+    /// promised before this coordinator took over.
     fn is_strange(&self, report: &Report) -> bool {
         report.promised.to != self.id
     }

@@ -1,5 +1,5 @@
-//! Phases of a change (stop, propose, start), and the choice of the next epoch from the reports of the last
-//! one's members.
+//! Phases of a change (stop, propose, start), and the choice of the next epoch from the reports of the
+//! last epoch's members.
 //!
 //! The newest state wins: members that have it are state sources and come first. A leaver stays for one more
 //! epoch if no other member has this state.
@@ -98,8 +98,8 @@ impl Roster {
         newcomers.iter().filter(|(id, _)| may_join(*id)).map(|(_, asked)| *asked).max()
     }
 
-    /// Proposes the first epoch when enough processes have asked to join, and either all are there or no more
-    /// are expected.
+    /// Proposes the first epoch when enough processes have asked to join, and either all have joined or
+    /// no more are expected.
     fn found_if_complete(&mut self, now: Duration, actions: &mut Vec<RosterAction>) {
         let have = self.peers.newcomers(&self.options, now).len() as u32;
         if have < self.options.min {
@@ -282,7 +282,7 @@ fn loses_steps(last: &Epoch, next: &Epoch) -> bool {
 /// Newest state among the members that have stopped.
 struct Newest {
     state: Option<State>,
-    /// Whether it is older than the one that the last epoch started with.
+    /// Whether this state is older than the state with which the last epoch started.
     is_stale: bool,
 }
 
@@ -358,8 +358,8 @@ impl Roster {
         members.iter().filter_map(|id| self.state(*id)).max()
     }
 
-    /// Returns whether the newest state is given up, since its sources have ended or were waited for long
-    /// enough.
+    /// Returns whether the newest state is given up, because its sources have ended or the coordinator
+    /// has waited for them long enough.
     fn may_rewind(&self, now: Duration) -> bool {
         let is_over =
             self.members().iter().all(|id| self.peers.has_ended(*id) || self.is_ready(*id, now));

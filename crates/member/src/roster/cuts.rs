@@ -1,7 +1,7 @@
 //! Pairs of processes that cannot reach each other, and the time for which they are kept apart.
 //!
-//! The younger of a pair leaves, unless the other has trouble with more members. It may come back after some
-//! time, which doubles at every repetition.
+//! The younger process of a pair leaves the epoch, unless more members are out of reach of the older
+//! one. It may come back after some time, which doubles at every repetition.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

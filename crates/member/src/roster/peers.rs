@@ -10,13 +10,14 @@ use crate::{Epoch, Id, Options, Report, Standing};
 pub(super) struct Peer {
     pub(super) heard: Duration,
     closed: Option<Duration>,
-    /// Time from which on a coordinator that was restored does not wait for it if the epoch is broken.
+    /// Time from which on a restored coordinator no longer waits for this process if the epoch cannot
+    /// continue.
     awaited: Option<Duration>,
     ended: bool,
     /// Time of its first join request since it was last a member.
     pub(super) asked: Duration,
     pub(super) report: Option<Report>,
-    /// Numbers of the epochs that it has reported in full.
+    /// Numbers of the epochs that this process has reported in full.
     told: Option<(u32, u32)>,
 }
 

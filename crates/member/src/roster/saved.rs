@@ -44,8 +44,9 @@ impl Roster {
         bytes
     }
 
-    /// Continues from a saved state at time `now`. Members have `patience` beyond the usual time to report
-    /// again. If one that is back has lost another, the epoch cannot continue, and they have only `hurry`.
+    /// Continues from a saved state at time `now`. Members have `patience` beyond the usual time to
+    /// report again. If a member that has reported has lost another member, the epoch cannot continue,
+    /// and the others have only `hurry`.
     ///
     /// # Errors
     /// If the bytes were not written by [`Roster::save`] of this version.

@@ -25,8 +25,8 @@ pub enum Origin {
 /// A graph with its gradients.
 #[derive(Clone, Debug)]
 pub struct Training {
-    /// The model's nodes, and then those of its gradients, in an order in which they can be computed. The
-    /// model's tensors and nodes keep their numbers.
+    /// The model's nodes, followed by the nodes of its gradients, in an order in which they can be
+    /// computed. The model's tensors and nodes keep their numbers.
     pub graph: Graph,
     /// For every node, its purpose.
     pub origins: Vec<Origin>,
@@ -99,7 +99,7 @@ impl Tape {
         }
     }
 
-    /// Sets the purpose of the nodes that are new.
+    /// Sets the purpose of the nodes that were added since the last call.
     fn mark(&mut self, origin: Origin) {
         self.origins.resize(self.graph.nodes.len(), origin);
     }

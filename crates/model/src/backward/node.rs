@@ -12,7 +12,8 @@ pub(super) struct Gradients<'a> {
 }
 
 impl<'a> Gradients<'a> {
-    /// Starts with the gradients of all outputs, and whether the gradient of each input is needed.
+    /// Creates the state from the gradients of all outputs, and from whether the gradient of each input
+    /// is needed.
     pub fn new(
         graph: &'a mut Graph,
         node: &'a Node,

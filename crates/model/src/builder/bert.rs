@@ -1,6 +1,7 @@
 //! BERT: an encoder that predicts masked tokens.
 //!
-//! Devlin et al., "BERT"; norms follow the residual sums, and the head is the transposed embedding.
+//! Devlin et al., "BERT". Norms follow the residual sums, and the head's weight is the transposed
+//! embedding.
 
 use super::sizes::{check_layers, check_sequence, sizes};
 use super::transformer::{SelfAttention, feed_forward};
@@ -22,7 +23,7 @@ pub struct Bert {
     pub vocabulary: usize,
     /// Largest number of tokens of a sequence.
     pub positions: usize,
-    /// Whether attention is one fused operator or several.
+    /// Whether attention is one fused operator or several operators.
     pub attention: AttentionKind,
 }
 

@@ -98,7 +98,7 @@ impl Bytes {
         self.residual(composer, "output", mixed)
     }
 
-    /// Adds a linear layer whose result is one of 2 · layers terms of a sum.
+    /// Adds a linear layer whose result is one of the 2 · `layers` terms of the residual sum.
     fn residual(
         &self,
         composer: &mut Composer,

@@ -1,4 +1,4 @@
-//! A graph that is being built: names are paths, and parameters are next to the nodes that use them.
+//! Builder of a graph. Names are paths, and each parameter is added next to the node that uses it.
 
 use crate::{
     Arithmetic, BatchNorm, Block, Conv2d, Dropout, Element, Error, Graph, Initial, LayerNorm,
@@ -17,7 +17,8 @@ pub struct Composer {
 }
 
 impl Composer {
-    /// Adds a block of nodes, whose names begin with the block's name. Every node must belong to one.
+    /// Adds a block of nodes, whose names begin with the block's name. Every node must belong to a
+    /// block.
     pub fn block<T>(
         &mut self,
         name: impl Into<String>,

@@ -23,10 +23,10 @@ pub struct Gpt {
     pub vocabulary: usize,
     /// Largest number of tokens of a sequence.
     pub positions: usize,
-    /// Whether attention is one fused operator or several.
+    /// Whether attention is one fused operator or several operators.
     pub attention: AttentionKind,
-    /// The fraction that is dropped: of embeddings, of attention's weights if attention is not fused, and of
-    /// the result that each half of a block adds.
+    /// Rate of the dropouts of embeddings, of attention's weights if attention is not fused, and of the
+    /// result that each half of a block adds.
     pub dropout: f64,
 }
 

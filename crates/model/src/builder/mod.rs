@@ -25,7 +25,7 @@ use strsim::jaro_winkler;
 
 use crate::{Activation, Element, Error, Graph, Kind};
 
-/// The names of all models that have a name of their own.
+/// The names of all well-known models.
 pub const NAMES: &[&str] = &[
     "gpt2",
     "gpt2-medium",

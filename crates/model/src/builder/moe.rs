@@ -16,7 +16,8 @@ pub struct Moe {
     pub experts: usize,
     /// Number of experts to which each token is sent.
     pub chosen: usize,
-    /// Ratio of an expert's places to those that it would need if all experts got the same number of tokens.
+    /// Number of an expert's places, divided by the number that it would need if all experts got the
+    /// same number of tokens.
     pub capacity_factor: f64,
 }
 

@@ -9,8 +9,8 @@ use crate::{Activation, Element, Error, Graph, Pool, PoolKind, Reshape, TensorId
 /// The sizes of a ResNet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resnet {
-    /// For each stage, the number of bottlenecks and the channels within them; their outputs have four times
-    /// as many.
+    /// For each stage, the number of bottlenecks and the number of channels within them; the outputs of
+    /// bottlenecks have four times as many channels.
     pub stages: Vec<(usize, usize)>,
     /// Channels of the stem.
     pub stem: usize,

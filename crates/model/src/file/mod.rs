@@ -53,7 +53,8 @@ impl ModelFile {
     /// Returns the file of a model that can be built for any batch.
     ///
     /// # Errors
-    /// If it cannot be built, or anything in it changes with the batch other than in proportion.
+    /// If it cannot be built, or if it has a number that changes with the batch, but not in proportion
+    /// to it.
     pub fn new(
         name: impl Into<String>,
         sequence: usize,

@@ -1,6 +1,7 @@
 //! Arithmetic on corresponding elements, with broadcast: `x[..] y[..] -> z[..]`.
 //!
-//! The second operand may lack leading dimensions, or have length 1 where the first is longer.
+//! The second operand may lack leading dimensions, and may have length 1 in dimensions in which the
+//! first operand is longer.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,9 +1,9 @@
 //! Attention: `q[b,s,g·i·d] k[b,t,g·d] v[b,t,g·d] -> y[b,s,g·i·d]`.
 //!
-//! Vaswani et al., "Attention Is All You Need", section 3.2; Ainslie et al., "GQA", for groups: i heads of
-//! queries share one head of keys and values, and the axis g runs over those. Queries may be cut along the
-//! sequence, keys may not. Flops count all pairs of query and key, causal or not. The backward pass counts
-//! twice as many flops; computing the scores again is not counted.
+//! Vaswani et al., "Attention Is All You Need", section 3.2; Ainslie et al., "GQA", for groups: i heads
+//! of queries share one head of keys and values, and the axis g runs over the heads of keys. Queries may
+//! be cut along the sequence, but keys may not. Flops count all pairs of query and key, causal or not.
+//! The backward pass counts twice as many flops; computing the scores again is not counted.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,8 @@
 //! Batch norm, in two operators: `x[b,c,..] -> sum[c] squares[c]`, and then
 //! `x[b,c,..] sum[c] squares[c] gain[c] bias[c] -> y[b,c,..]`.
 //!
-//! Ioffe, Szegedy, "Batch Normalization". Sums are partial if the batch is cut, so statistics are those of
-//! the whole batch under every sharding.
+//! Ioffe, Szegedy, "Batch Normalization". If the batch is cut, sums are partial. So under every
+//! sharding, statistics are computed over the whole batch.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! Constants of the model, which are never trained: `-> x[..]`.
 //!
-//! Examples are tables of positions, masks that are added to scores, and frozen weights. Every rank has all
-//! of them and takes its part.
+//! Examples are tables of positions, masks that are added to scores, and frozen weights. Every rank has
+//! all constants, and uses its part of them.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Moving tokens to their experts and back: `x[b,s,n] gates[b,s,e] <-> y[b,e,c,n]`.
 //!
 //! Lepikhin et al., "GShard", section 2.2: within a sequence, the first c tokens that have a gate to an
-//! expert get its places, in order; later tokens are dropped. When a cut of the batch is exchanged for a cut
-//! of the experts, this is the all-to-all of expert parallelism.
+//! expert get the expert's c places, in order; later tokens are dropped. When a cut of the batch is
+//! exchanged for a cut of the experts, this is the all-to-all of expert parallelism.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
 //! Layer norm: `x[..,n] gain[n] bias[n] -> y[..,n]`.
 //!
-//! Ba, Kiros, Hinton, "Layer Normalization": mean and variance are those of a token's features, so the axis n
-//! must stay whole.
+//! Ba, Kiros, Hinton, "Layer Normalization": mean and variance are computed over a token's features, so
+//! the axis n must stay whole.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,6 +1,6 @@
 //! A product of two tensors over any axes: `x[b,s,k] y[b,k,n] -> z[b,s,n]`.
 //!
-//! Einstein's summation: the product is summed over axes that the output does not have.
+//! As in Einstein's notation, the product is summed over axes that the output does not have.
 
 use serde::{Deserialize, Serialize};
 

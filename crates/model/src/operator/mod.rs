@@ -1,7 +1,7 @@
 //! Operators, one file each.
 //!
 //! A file declares the axes of its operator; `tests/reference` defines the operator's meaning by simple, slow
-//! code in f64. Operators that exist only as gradients of others are in the file of that operator;
+//! code in f64. Operators that exist only as gradients of another operator are in that operator's file;
 //! `backward/rules.rs` has the nodes that compute the gradients of each operator.
 
 mod activation;

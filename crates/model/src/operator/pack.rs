@@ -1,7 +1,7 @@
 //! Splitting a dimension into sections, or joining them: `x[..,o·(i+j)] <-> y[..,o·i] z[..,o·j]`.
 //!
-//! The axis o runs over equal pieces, each of which contains a part of every section. If there is one piece,
-//! sections follow each other; if the pieces are heads, they can be cut.
+//! The axis o runs over equal pieces, each of which contains a part of every section. With one piece,
+//! the sections follow each other. If the pieces are heads, the dimension can be cut between them.
 
 use serde::{Deserialize, Serialize};
 

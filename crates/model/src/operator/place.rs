@@ -2,9 +2,9 @@
 //!
 //! As a function this is the identity. For each dimension of the mesh, the layout is given by the axis that
 //! is cut there, by `-` for replicas, or by `+` for partial sums. Two such operators in sequence are a
-//! collective that the user chooses: for instance `+` and then `-` is an all-reduce, and `+` and then `s` a
-//! reduce-scatter. The gradient has the layout that gradients of every operator have: sharded if the tensor
-//! is, otherwise replicated. So the backward pass undoes the forward pass.
+//! collective that the user chooses: for instance, `+` followed by `-` is an all-reduce, and `+`
+//! followed by `s` is a reduce-scatter. As for every operator, the gradient is sharded if the tensor is
+//! sharded, and otherwise replicated. So the backward pass undoes the forward pass.
 
 use std::collections::BTreeMap;
 

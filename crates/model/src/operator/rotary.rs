@@ -17,8 +17,8 @@ use crate::{Axes, Declaration, Error, Kind, Operand};
 pub struct Rotary {
     /// The number of features of a head, which is even.
     pub head_size: usize,
-    /// Base of the angles: the last pair rotates about this factor more slowly than the first; 10,000 in the
-    /// paper.
+    /// Base of the angles: the last pair rotates more slowly than the first pair, by about this factor;
+    /// 10,000 in the paper.
     pub base: f64,
     /// Whether pairs are rotated backwards, as in the gradient.
     pub back: bool,

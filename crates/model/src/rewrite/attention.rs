@@ -1,4 +1,5 @@
-//! Attention from several operators: queries times keys, softmax, and the result times values.
+//! Recognises attention that consists of several operators: queries times keys, softmax, and the result
+//! times values.
 
 use super::Rewriter;
 use super::scores::{Mixture, Scores};
@@ -120,8 +121,8 @@ impl Rewriter {
         self.transpose(&format!("{name}.mixed"), mixed, &[0, 2, 1, 3]).map(Some)
     }
 
-    /// Returns heads that several heads of queries share, and the number of those: `[b,g,t,d]` for
-    /// `[b,g·i,t,d]`.
+    /// Returns the heads that several heads of queries share, `[b,g,t,d]` for `[b,g·i,t,d]`, and the
+    /// number of heads of queries that share one.
     fn shared(&mut self, name: &str, repeated: TensorId) -> Option<(TensorId, usize)> {
         let [batch, heads, tokens, features] = *self.shape(repeated).as_array()?;
         let reshape = self.maker(repeated)?;

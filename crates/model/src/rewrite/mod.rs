@@ -1,4 +1,4 @@
-//! Rewriting: combines operators that other programs have split.
+//! Rewriting: combines operators that other programs write as several nodes.
 //!
 //! A graph is rewritten node by node. A view of a view becomes one view, and products around a softmax become
 //! attention, which keeps no scores. The graph computes the same function as before.

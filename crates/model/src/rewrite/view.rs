@@ -1,4 +1,5 @@
-//! Views: the same elements in another shape or order, for several views in sequence.
+//! Views show the same elements in another shape or order. This module combines several views in
+//! sequence.
 
 use super::Rewriter;
 use crate::{Error, Operator, Reshape, Scale, TensorId, Transpose};

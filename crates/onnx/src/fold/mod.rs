@@ -18,8 +18,8 @@ const REAL: [i64; 4] = [1, 10, 11, 16];
 /// Largest number of values that all nodes together may fold: more than any real file needs.
 const FOLDED_MAX: usize = 1 << 26;
 
-/// Counter of the numbers that nodes have folded so far, since a file must not be able to make its reader
-/// compute or store without limit.
+/// Counter of the numbers that nodes have folded so far. It limits how much a file can make its reader
+/// compute or store.
 #[derive(Debug, Default)]
 pub(crate) struct Folder {
     numbers: usize,

@@ -28,8 +28,9 @@ impl Importer<'_> {
         }
     }
 
-    /// Adds known numbers, which are never trained. Indices become inputs, like data. For text, positions
-    /// counted from 0 replace a row of indices, so a row of other indices is refused.
+    /// Adds known numbers, which are never trained. Indices become inputs, as if they were data. A model
+    /// of text then gets positions counted from 0 in place of a row of indices, so a row of other
+    /// indices is refused.
     fn fixed(&mut self, name: &str, constant: Constant) -> Result<TensorId, Error> {
         let row = constant.shape.last() == Some(&constant.values.len());
         match (constant.uniform(), constant.whole) {

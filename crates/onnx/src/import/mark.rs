@@ -1,4 +1,4 @@
-//! Recognises trained values: by the names of parameters, and as operators' inputs that are weights.
+//! Recognises trained values by the names of parameters, and by their roles as weights of operators.
 
 use thinwire_model::{Error, Initial, TensorId};
 
@@ -55,8 +55,8 @@ fn usual(operator: &str, weight: &Weight) -> Initial {
 }
 
 impl Importer<'_> {
-    /// Returns an input that the operator trains if the file has numbers for it. Its role in the operator
-    /// determines the initial values.
+    /// Returns an input that is trained, if the file has numbers for it. Its role in the operator
+    /// determines its initial values.
     pub fn learned(&mut self, index: usize, initial: Initial) -> Result<TensorId, Error> {
         match self.weight(index) {
             Some(weight) => self.parameter(&weight, initial),

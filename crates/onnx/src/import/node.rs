@@ -34,8 +34,7 @@ impl Importer<'_> {
         self.node(operator, inputs).map(Value::Tensor)
     }
 
-    /// Adds a node with one output in addition to the replacement of the file's node, with the name suffix
-    /// `part`.
+    /// Adds a further node for the file's node, with one output. Its name has the suffix `part`.
     pub fn part(
         &mut self,
         part: &str,

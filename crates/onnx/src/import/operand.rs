@@ -56,8 +56,9 @@ impl Importer<'_> {
         }
     }
 
-    /// Turns a value that no operator trains into a constant, if its name does not show that it is trained,
-    /// or if some of its numbers are so low that it must be a mask. Returns any other value unchanged.
+    /// Turns a stored value that no operator trains into a constant. A value whose name shows that it is
+    /// trained becomes a constant only if some of its numbers are so low that it must be a mask. Returns
+    /// any other value unchanged.
     pub fn known(&self, value: Value) -> Result<Value, Error> {
         match &value {
             Value::Stored(weight) => self.numbers(weight).map(Value::Constant),

@@ -30,7 +30,8 @@ pub(super) fn reshape(importer: &mut Importer<'_>) -> Result<Value, Error> {
     importer.give(Reshape { shape }, &[x])
 }
 
-/// Returns the shape that a reshape asks for: 0 keeps a dimension, and -1 stands for the rest.
+/// Returns the shape that a reshape asks for, in which 0 keeps a dimension and -1 stands for the
+/// remaining elements.
 pub(crate) fn asked(importer: &Importer<'_>, from: &[usize]) -> Result<Vec<usize>, Error> {
     let asked = importer.constant(1)?.integers();
     let refused = || refuse(format!("shape {from:?} cannot become {asked:?}"));
@@ -57,7 +58,8 @@ pub(crate) fn asked(importer: &Importer<'_>, from: &[usize]) -> Result<Vec<usize
     }
 }
 
-/// Returns a shape with all dimensions before an axis as one, and all others as another.
+/// Returns a shape of two dimensions: the first merges all dimensions before an axis, the second all
+/// others.
 pub(crate) fn flat(call: &Call<'_>, from: &[usize]) -> Result<Vec<usize>, Error> {
     let axis = call.integer("axis", 1);
     let axis = match usize::try_from(axis) {

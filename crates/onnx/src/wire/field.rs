@@ -46,7 +46,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// Returns the wire types that it may have.
+    /// Returns the wire types that the field may have.
     pub fn wires(self) -> &'static [u64] {
         match self {
             Form::Integer => &[VARINT],
@@ -58,7 +58,7 @@ impl Form {
         }
     }
 
-    /// Returns the number of which its length in bytes must be a multiple.
+    /// Returns the number of bytes of which the field's length must be a multiple.
     pub fn size(self) -> usize {
         match self {
             Form::Floats => 4,

@@ -40,8 +40,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// Returns the bytes that a plan may count on a device with `memory_bytes` of memory if the fraction
-    /// `reserve` of it stays free.
+    /// Returns the bytes that a plan may count on a device with `memory_bytes` of memory, if the
+    /// fraction `reserve` of this memory must stay free.
     pub fn capacity(&self, memory_bytes: f64, reserve: f64) -> f64 {
         ((1.0 - reserve) * memory_bytes - self.fixed_bytes) / (1.0 + self.slack)
     }
@@ -65,8 +65,8 @@ pub struct Handling {
     pub byte_s: f64,
     /// Seconds per message that is sent while another is received.
     pub message_s: f64,
-    /// Seconds by which a change of layout takes longer than its transfer if nothing is computed meanwhile,
-    /// since it begins when the last device is ready, and waking up takes time.
+    /// Seconds by which a change of layout takes longer than its transfer if nothing is computed
+    /// meanwhile: it begins only when the last device is ready, and waking up takes time.
     pub exchange_s: f64,
 }
 

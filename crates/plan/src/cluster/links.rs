@@ -11,7 +11,7 @@ pub struct Links {
     pub bytes_per_s: Vec<Vec<f64>>,
 }
 
-/// Latency and bandwidth of a link, or of several that are used together.
+/// Latency and bandwidth of a link, or of several links that are used together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lane {
     /// Latency in seconds.
@@ -34,8 +34,8 @@ impl Lane {
 }
 
 impl Links {
-    /// Returns the largest latency, and the smallest mean bandwidth of any member, if each of `members`
-    /// sends the same amount to every other one.
+    /// Returns the largest latency, and the smallest of the members' mean bandwidths, if each of
+    /// `members` sends the same amount to every other member.
     pub fn direct(&self, members: &[usize]) -> Lane {
         let of = |from: &usize| {
             let others = || members.iter().filter(|to| *to != from);

@@ -27,9 +27,9 @@ struct Field<'a> {
     name: &'a str,
     one: Option<f64>,
     rows: Option<&'a [Vec<f64>]>,
-    /// Factor that converts the field's unit to that of the result.
+    /// Factor that converts the field's unit to the unit of the result.
     scale: f64,
-    /// Value of the diagonal.
+    /// Value that the diagonal gets.
     own: f64,
     range: Range,
 }

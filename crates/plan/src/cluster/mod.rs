@@ -42,8 +42,8 @@ pub struct Level {
     pub size: usize,
     /// Latency between two members in seconds.
     pub latency_s: f64,
-    /// Bytes per second that one member sends to the others, and receives at the same time; if links differ,
-    /// the least of any link.
+    /// Bytes per second that one member sends to the others, and receives at the same time; if links
+    /// differ, the smallest bandwidth of any link.
     pub bytes_per_s: f64,
     /// Links between members, if they differ.
     pub links: Option<Links>,
@@ -56,8 +56,8 @@ impl Level {
         Level { bytes_per_s: self.bytes_per_s * times, links, ..self.clone() }
     }
 
-    /// Returns the level with its first members, or with more members. In a larger level, all links are like
-    /// the worst.
+    /// Returns the level with only its first members, or with more members. In a larger level, all links
+    /// are like the slowest link.
     pub fn resized(&self, size: usize) -> Level {
         match &self.links {
             Some(links) if size <= links.members() => self.of(&(0..size).collect::<Vec<_>>()),
@@ -93,8 +93,8 @@ impl Cluster {
     }
 
     /// Returns a device with the mean rates of the first `devices` devices, the efficiency curve of the
-    /// fastest, and the largest memory. No plan for the real devices is faster than one for the same number
-    /// of such mean devices, unless curves cross.
+    /// fastest device, and the largest memory. Unless curves cross, no plan for the real devices is
+    /// faster than the best plan for the same number of such mean devices.
     pub fn mean(&self, devices: usize) -> Device {
         let inner = self.levels[0].size;
         let of_unit = |unit: usize| &self.devices[self.kinds.get(unit).copied().unwrap_or(0)];

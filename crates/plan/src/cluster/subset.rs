@@ -1,4 +1,5 @@
-//! Subsets of a cluster with several kinds of devices: the parts that remain without some of the kinds.
+//! Subsets of a cluster with several kinds of devices: the parts that remain if devices of some kinds
+//! are left out.
 //!
 //! Law: a subset is a cluster whose devices have the same kinds and links as in the whole cluster.
 
@@ -37,8 +38,9 @@ impl Cluster {
         subsets
     }
 
-    /// Adds the subset of the devices that are kept in a unit. If the unit is not regular, adds one for each
-    /// of its members that is. `level` and `first`, its first innermost unit, identify the unit.
+    /// Adds the subset of the devices that are kept in a unit. If the unit is not regular, adds a subset
+    /// for each of its regular members. The unit is identified by its `level` and its first innermost
+    /// unit, `first`.
     fn add_regular(&self, keeps: &[bool], level: usize, first: usize, subsets: &mut Vec<Subset>) {
         let span: usize = self.levels[1..=level].iter().map(|level| level.size).product();
         let unit = first..first + span;

@@ -1,8 +1,8 @@
 //! Lower bound on the time of some work, which holds for all strategies.
 //!
-//! A mesh dimension cuts one axis of an operator, or none, and an axis is only cut into equal parts. So an
-//! operator has at most as many parts as there are devices along the dimensions that its axes can take, and
-//! no device does less than one of these parts.
+//! A mesh dimension cuts one axis of an operator, or none, and an axis is only cut into equal parts. So
+//! an operator has at most as many parts as there are devices along the dimensions that can cut its
+//! axes. Each device computes at least one of these parts.
 
 use thinwire_model::{Axis, Declaration, Operand, Split};
 

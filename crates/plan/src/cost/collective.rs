@@ -1,9 +1,10 @@
 //! Closed forms of collectives on a group, level by level.
 //!
-//! A reduce-scatter goes from the innermost level outwards, and each level sends the bytes that are left. If
-//! a unit has g devices of the group, each of them exchanges about 1/g of the bytes with other units. An
-//! all-gather goes the other way; an all-reduce is a reduce-scatter and an all-gather. Each level has a
-//! closed form of crate `schedule`, whose tests prove it equal to the schedules.
+//! A reduce-scatter goes from the innermost level outwards, and each level sends the part that the
+//! levels within have left. If a unit has g devices of the group, each of them exchanges about 1/g of
+//! the bytes with other units. An all-gather goes the other way; an all-reduce is a reduce-scatter and
+//! an all-gather. Each level has a closed form of crate `schedule`, whose tests prove it equal to the
+//! schedules.
 //!
 //! | n bytes, f members of a level | steps | bytes sent |
 //! |---|---|---|
@@ -23,9 +24,9 @@ use crate::cluster::Handling;
 /// Algorithm of collectives between the members of a level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchange {
-    /// Every member sends to every other one at once, level by level.
+    /// Every member sends to every other member at once, level by level.
     Direct,
-    /// Every member sends to every other one at once, across all levels.
+    /// Every member sends to every other member at once, across all levels.
     Flat,
     /// Members send around a ring, step by step, on links that are all alike.
     Ring,

@@ -29,14 +29,14 @@ const MANY: f64 = (1_u64 << 20) as f64;
 pub struct Message {
     /// Length without the header, in bytes.
     pub bytes: f64,
-    /// Time on the way, in seconds.
+    /// Time from the sender to the receiver, in seconds.
     pub seconds: f64,
     /// Device time at either end, in seconds.
     pub handling_s: f64,
 }
 
-/// Returns, for every level, the cheapest coding within the budget for transfers that cross this level as
-/// their outermost one; `None` for a level on which raw numbers are cheaper.
+/// Returns, for every level, the cheapest coding within the budget for transfers whose outermost level
+/// this is; `None` for a level on which raw numbers are cheaper.
 pub fn cheapest(
     cluster: &Cluster,
     device: &Device,

@@ -85,12 +85,12 @@ pub struct Costs<'a> {
     pub exchange: Exchange,
     /// Whether gradient exchanges run side by side.
     pub side_by_side: bool,
-    /// Whether the gradient of a product's input travels while the gradient of its weight is computed.
+    /// Whether the gradient of a product's input is sent while the gradient of its weight is computed.
     pub products: bool,
     /// Codecs of gradients.
     pub codings: Vec<Coding>,
-    /// Codec of activations for every level, used if this level is the outermost one that they cross. On
-    /// levels that are missing here, they travel raw.
+    /// Codec of activations for every level. It is used for transfers whose outermost level this is;
+    /// without a codec, they are raw.
     pub activations: Vec<Option<Coding>>,
     /// Group along each dimension of the mesh.
     groups: Vec<Group>,
@@ -139,8 +139,8 @@ impl<'a> Costs<'a> {
         inputs.chain(outputs).sum()
     }
 
-    /// Returns the seconds that a node computes in the backward pass after the gradient of one of its inputs
-    /// is ready.
+    /// Returns the seconds for which a node still computes in the backward pass after the gradient of
+    /// one of its inputs is ready.
     pub fn behind_s(&self, work: &Work, input: usize, strategy: &Strategy) -> f64 {
         self.gradients_s(work, &work.gradients[work.before[input]..], strategy)
     }
@@ -154,7 +154,7 @@ impl<'a> Costs<'a> {
         gradients.iter().map(gradient).sum()
     }
 
-    /// Returns the costs with links that take no time, so that only the devices' own time is left.
+    /// Returns the costs computed as if links took no time, so that only the devices' own time is left.
     pub fn unlinked(&self) -> Costs<'a> {
         let free = |group: &Group| group.clone().free().handled(&self.device.handling);
         let groups = self.groups.iter().map(free).collect();
@@ -287,8 +287,8 @@ impl<'a> Costs<'a> {
         (0..self.mesh.len()).filter(partial).collect()
     }
 
-    /// Returns the group as its exchanges see it. If they run side by side, their latencies do not add up.
-    /// With ZeRO 3 the device waits for every exchange.
+    /// Returns the group with the latencies and rates that its exchanges have. If exchanges run side by
+    /// side, their latencies do not add up. With ZeRO 3 the device waits for every exchange.
     fn under_way<'b>(&self, sharding: Sharding, group: &'b Group) -> Cow<'b, Group> {
         match self.side_by_side && sharding != Sharding::Parameters {
             true => Cow::Owned(group.clone().without_latency()),

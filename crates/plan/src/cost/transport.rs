@@ -10,9 +10,10 @@
 //! | two-shot, reduce-scatter | (f−1) · len(n/f) | n, n | 1 |
 //! | gather of all encodings | (f−1) · len(n) | n, f·n | 1 |
 //!
-//! With ZeRO, gradients are scattered and parameters travel raw. Codec error counts once per encoding on the
-//! way, since ranks' errors add up as their gradients do. A codec with feedback keeps a residual of its
-//! input, and also the previous one until the step is certain to take effect.
+//! With ZeRO, gradients are scattered, and parameters are sent raw. Codec error counts once for each
+//! encoding that a value passes through, since ranks' errors add up as their gradients do. A codec with
+//! feedback keeps a residual of its input. It also keeps the previous residual until the step is certain
+//! to take effect.
 
 use thinwire_model::Sides;
 use thinwire_wire::HEADER_BYTES;
@@ -32,7 +33,7 @@ pub struct GradientTransport {
     /// Sharding.
     pub sharding: Sharding,
     /// Index of the coding, and the innermost level of the cluster on which it is used; `None` if the
-    /// gradient travels raw.
+    /// gradient is sent raw.
     pub coding: Option<(usize, usize)>,
     /// Change of the cost, compared with the usual transport.
     pub change: Cost,
@@ -49,8 +50,8 @@ pub(super) struct Coded {
 }
 
 impl Costs<'_> {
-    /// Returns the transports of a parameter other than the usual one. Gradients of vectors always
-    /// travel raw.
+    /// Returns the transports of a parameter other than the usual one. Gradients of vectors are always
+    /// sent raw.
     pub fn transports(&self, shape: &[usize], sides: &Sides) -> Vec<GradientTransport> {
         let group = self.sharing(sides);
         if group.size == 1 {
@@ -107,8 +108,8 @@ impl Costs<'_> {
         ways
     }
 
-    /// Returns the cost of the same levels with raw gradients: the cost of all levels minus that of the
-    /// levels within.
+    /// Returns the cost of the same levels with raw gradients: the cost of all levels minus the cost of
+    /// the levels within.
     fn raw(&self, sharding: Sharding, group: &Group, first: usize, elements: f64) -> Coded {
         let bytes = elements * self.precision.element;
         let times = if sharding == Sharding::None { 2.0 } else { 1.0 };
@@ -190,9 +191,10 @@ fn saved(sharding: Sharding, coded: &Coded, raw: &Coded, codec_error: f64) -> Co
     }
 }
 
-/// Returns the convex hull of the transports of a parameter. It begins at `at` with the transport of the
+/// Returns the convex hull of the transports of a parameter. From `at`, it takes the transport with the
 /// highest `rate`, continues from that transport in the same way, and ends when no transport has a rate.
-/// Each transport comes with its change from the previous one. Of equal rates, the last one is taken.
+/// Each transport is returned with its change from the previous one. Of transports with equal rates, the
+/// last one is taken.
 pub fn hull<'a>(
     transports: impl Iterator<Item = &'a GradientTransport> + Clone,
     mut at: Cost,

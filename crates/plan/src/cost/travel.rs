@@ -108,9 +108,9 @@ impl Costs<'_> {
         own_s + wire_s
     }
 
-    /// Returns the seconds to make parts contiguous before a collective and to bring them together after it,
-    /// if the device's speed for this is known: reads and writes for both, and for the buffer in which parts
-    /// are gathered. Parts of the first dimension are contiguous already.
+    /// Returns the seconds to make parts contiguous before a collective and to put them together after
+    /// it, if the device's speed for this is known. It counts the reads and writes of both, and of the
+    /// buffer in which parts are gathered. Parts of the first dimension are contiguous already.
     fn copying_s(&self, step: &Step) -> f64 {
         let Some(pace) = self.device.pace(LAYOUT) else { return 0.0 };
         let turned = |dim: usize| if dim == 0 { 0.0 } else { 2.0 };

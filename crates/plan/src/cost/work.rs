@@ -23,7 +23,8 @@ pub struct Work {
     pub gradients: Vec<Gradient>,
     /// For every input, the number of gradient nodes up to the node that completes the input's gradient.
     pub before: Vec<usize>,
-    /// Inputs that are kept for the backward pass, each counted with the first node that reads it.
+    /// Inputs that are kept for the backward pass. Each input is counted only with the first node that
+    /// reads it.
     pub kept_inputs: Vec<usize>,
     /// Outputs that are kept for the backward pass and do not count as kept inputs of any node that reads
     /// them.
@@ -48,7 +49,7 @@ pub struct Gradient {
 pub struct Pinned {
     /// Mesh dimension.
     pub dim: usize,
-    /// Cut of the operator there.
+    /// Cut of the operator on this dimension.
     pub cut: Cut,
 }
 

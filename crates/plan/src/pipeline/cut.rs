@@ -53,11 +53,11 @@ fn pack(seconds: &[f64], stages: usize, most: f64) -> Option<Vec<Range<usize>>> 
     (end == 0).then_some(found)
 }
 
-/// Cuts a chain whose blocks take a different time on every stage, and whose stages may lack room for all
-/// blocks. Returns `None` if no cut has room. If a stage has room for some blocks, it has room for any part
-/// of them.
+/// Cuts a chain whose blocks take a different time on every stage, and whose stages may not have memory
+/// for all blocks. Returns `None` if no cut has enough memory. The caller must ensure that a stage with
+/// memory for some blocks also has memory for any part of them.
 ///
-/// Law: of all cuts whose stages have room, none has a faster slowest stage.
+/// Law: of all cuts whose stages have enough memory, none has a faster slowest stage.
 pub fn cut_by(
     seconds: Seconds<'_>,
     capacity: Capacity<'_>,

@@ -30,8 +30,8 @@ impl<'a> Bounds<'a> {
         Bounds { assignment, element_bytes: element_bytes as f64, devices, parts, known }
     }
 
-    /// Returns the fewest bytes of an activation and its gradient: from the layout in which each is made to
-    /// the reader that is farthest away.
+    /// Returns the fewest bytes that an activation and its gradient need, from the layout in which each
+    /// is made to the layout of the most expensive reader.
     pub fn activation(&mut self, tensor: TensorId) -> f64 {
         let rounds = self.assignment.plan.micro_batches as f64;
         let parts = self.parts.get(&tensor).cloned().unwrap_or_default();
@@ -70,8 +70,9 @@ impl<'a> Bounds<'a> {
         *most = most.max(*self.known.entry(key).or_insert_with(least));
     }
 
-    /// Returns the fewest bytes of a parameter. If r ranks of one stage sum their shares and all of them get
-    /// the sum, they send 2 (r−1)/r of their elements; every further stage sends the tensor there and back.
+    /// Returns the fewest bytes that a parameter needs. If r ranks of one stage sum their shares and all
+    /// of them get the sum, they send 2 (r−1)/r of their elements. Every further stage sends its sum to
+    /// the first stage and gets the new values back.
     pub fn parameter(&self, tensor: TensorId) -> f64 {
         let assignment = self.assignment;
         if assignment.training.gradients[tensor].is_none() {

@@ -1,9 +1,9 @@
 //! The explanation of a node's cuts: every strategy with the time and memory that it needs, and the increase
 //! of the step time with it.
 //!
-//! For every strategy of a node, the whole candidate is planned again; the node and all equal ones must have
-//! the strategy, and everything else is free. The figures of a strategy are therefore those of the best plan
-//! with it, and not those of a plan whose neighbouring nodes stay as they are.
+//! For every strategy of a node, the whole candidate is planned again; the node and all equal nodes must
+//! have the strategy, and everything else is free. So the figures of a strategy are for the best plan
+//! with this strategy, in which neighbouring nodes may also have other strategies than before.
 
 use std::collections::HashSet;
 

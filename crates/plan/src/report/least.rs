@@ -1,4 +1,5 @@
-//! The least that devices must send: for a product, and from one layout of a tensor to another.
+//! The fewest bytes that devices must send: for a product, and for the conversion of a tensor from one
+//! layout to another.
 //!
 //! A product of m × n × k (m ≥ n ≥ k) on p devices that start with one copy of the operands and end
 //! with one of the result: Al Daas, Ballard, Grigori, Kumar and Rouse, "Tight Memory-Independent

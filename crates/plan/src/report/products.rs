@@ -1,8 +1,10 @@
-//! The bytes that products send, and the least that they could send with their operands in the same layouts.
+//! The bytes that products send, and the fewest bytes that they could send with their operands in the
+//! same layouts.
 //!
 //! A device that does 1/p of a product's multiplications touches at least D elements of operands and result
-//! (Al Daas et al., SPAA'22, see [`super::least`]). It must receive the elements that it does not have at
-//! first, and send those that it does not have at last; at last there is one copy of the result.
+//! (Al Daas et al., SPAA'22, see [`super::least`]). It must receive the elements that it does not have
+//! at the beginning, and send those that it does not keep at the end. At the end there is one copy of
+//! the result.
 //!
 //! Law: no product sends less than this for its operands, its result and their gradients.
 

@@ -1,10 +1,10 @@
-//! The bytes that a plan sends in a step, by level of the cluster, by tensor and by product, and the least
-//! that any way to convert the tensors would send.
+//! The bytes that a plan sends in a step, by level of the cluster, by tensor and by product, and the
+//! fewest bytes that any way to convert the tensors would send.
 //!
-//! All bytes are those of the plan's programs, encoded if the plan encodes them, without headers. The least
-//! counts unencoded elements, given the cut of every operator. If p ranks share a parameter, its gradient is
-//! summed once per step and all of them then have the sum: 2 (p−1)/p of its elements. A message between
-//! stages is the tensor itself, sent once.
+//! All bytes are those of the plan's programs, encoded if the plan encodes them, without headers. The
+//! fewest bytes are counted for unencoded elements, given the cut of every operator. If p ranks share a
+//! parameter, its gradient is summed once per step and all of them then have the sum: 2 (p−1)/p of its
+//! elements. A message between stages is the tensor itself, sent once.
 //!
 //! Laws: if nothing is encoded, no tensor sends less than its bound; the sum over all tensors equals the
 //! bytes that the programs of all ranks send.
@@ -43,7 +43,7 @@ pub struct Traffic {
     pub least_bytes: f64,
 }
 
-/// The bytes that a plan sends for one tensor, and for the tensors at the same place in equal blocks.
+/// The bytes that a plan sends for one tensor, together with the corresponding tensors of equal blocks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TensorTraffic {
     /// The tensor's name in the first of the blocks.

@@ -83,7 +83,8 @@ impl Allowed<'_> {
 /// Prices of one block's nodes.
 pub(super) struct BlockPricing<'a> {
     pub costs: &'a Costs<'a>,
-    /// Costs with links that take no time, if collectives begin before they are waited for.
+    /// Costs computed as if links took no time; `None` if every collective begins only when the device
+    /// waits for it.
     pub unlinked: Option<&'a Costs<'a>>,
     pub work: &'a HashMap<NodeId, Work>,
     pub allowed: &'a Allowed<'a>,

@@ -203,7 +203,8 @@ pub fn experts(cluster: &Cluster, scope: &Scope, expert: Expert) -> Vec<Candidat
     all
 }
 
-/// Returns a candidate's refinements on meshes of three dimensions: one of its two dimensions is cut in two.
+/// Returns a candidate's refinements on meshes of three dimensions: in each, one of the candidate's two
+/// dimensions is divided into two.
 pub fn deeper(candidate: &Candidate) -> Vec<Candidate> {
     let [outer, inner] = candidate.mesh[..] else { return Vec::new() };
     let within = divisors(inner).map(|last| [outer, inner / last, last]);

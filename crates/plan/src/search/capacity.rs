@@ -1,7 +1,7 @@
-//! Capacity: the blocks that a stage has memory for once it has made all savings.
+//! Capacity: the blocks for which a stage has enough memory once it has made all savings.
 //!
-//! Law: if a stage has capacity for some blocks, memory fitting makes them fit, and the stage has capacity
-//! for any part of them.
+//! Law: if a stage has capacity for some blocks, memory fitting makes these blocks fit, and the stage
+//! also has capacity for any part of them.
 
 use super::Recompute;
 use super::chain::Chosen;

@@ -1,8 +1,9 @@
 //! The chain of a model's blocks on one mesh, and the best strategies for all of them.
 //!
-//! Each class of equal blocks is formulated once. Within a block, all variables but the tensors at its two
-//! ends are eliminated. Along the chain, a dynamic programme finds the best layouts of these tensors from the
-//! first block to the last. So time grows with the number of classes, and hardly with the number of blocks.
+//! Each class of equal blocks is formulated once. Within a block, all variables except the tensors at
+//! its two ends are eliminated. Along the chain, dynamic programming finds the best layouts of these
+//! tensors from the first block to the last. So the time of the search grows with the number of classes,
+//! and hardly with the number of blocks.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -127,8 +128,8 @@ impl<'a> Chain<'a> {
         self.solve_any(std::slice::from_ref(weights), seconds_per_byte)
     }
 
-    /// Returns the cheapest choice if every block may be in any of several modes, each of which has its own
-    /// weights.
+    /// Returns the cheapest choice if every block may be in any of several modes, where each mode has
+    /// its own weights.
     pub fn solve_any(&self, modes: &[Weights], seconds_per_byte: f64) -> (Price, Choice) {
         let blocks: Vec<Vec<Eliminated>> =
             modes.iter().map(|weights| self.eliminated(weights, seconds_per_byte)).collect();

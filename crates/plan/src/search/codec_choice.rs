@@ -4,8 +4,8 @@
 //! gradient by gradient where it shortens the step: on the stage that ends last, or else on the stage that
 //! takes longest, and there on the gradient that saves the most for its codec error. The choice ends when
 //! no further encoding makes one of these two stages faster within budget and memory. Gradients that the
-//! backward pass hides anyway stay raw. Equal blocks may differ here. The search cannot express this, since
-//! its prices are the same for all equal blocks.
+//! backward pass hides anyway stay raw. Here, equal blocks may get different codecs. The search itself
+//! cannot express this, since its prices are the same for all equal blocks.
 //!
 //! Law: codec error stays within the budget, residuals stay within the memory, and no stage takes longer than
 //! with raw gradients.
@@ -39,8 +39,8 @@ impl Terms {
             + self.overlap.exposed_all_gather_s(cost)
     }
 
-    /// Returns the seconds of a change, if no gradient synchronisation is hidden and the all-gather is either
-    /// fully hidden or not at all.
+    /// Returns the seconds of a change, assuming that gradient synchronisation is not hidden, and that
+    /// the all-gather is hidden either completely or not at all.
     fn change(&self, change: &Cost, exposed: Exposed) -> f64 {
         let all_gather_s =
             if exposed.all_gather { change.all_gather_s } else { change.all_gather_handling_s };

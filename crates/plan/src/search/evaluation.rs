@@ -60,9 +60,9 @@ pub(super) struct Evaluation<'a> {
 impl Evaluation<'_> {
     /// Returns the best plan over all families of schedules.
     ///
-    /// If the bound of a family is too slow, it implies a bound for the next family. There, each cost counts
-    /// for at least some part of its value before, and no more strategies fit, since zero-bubble has more
-    /// micro-batches in flight than 1F1B.
+    /// If the bound of a family is too slow, it implies a bound for the next family: there, each cost
+    /// has at least a known fraction of its weight here, and no additional strategies fit, since
+    /// zero-bubble has more micro-batches in flight than 1F1B.
     pub fn run(&self) -> Evaluated {
         let mut best = Evaluated::Impossible;
         let mut before: Option<(Vec<Schedule>, f64)> = None;
@@ -86,9 +86,10 @@ impl Evaluation<'_> {
 
     /// Returns the best plan of a family over the cases of exposed communication.
     ///
-    /// Gradients are either exposed beyond the backward pass or hidden by it, and so are updated parameters
-    /// and the next forward pass. The solution of each case bounds all plans. A plan that contradicts the
-    /// assumed case names the next case to solve.
+    /// The synchronisation of gradients is either hidden by the backward pass or exposed, and the
+    /// all-gather of updated parameters is either hidden by the next forward pass or exposed. The
+    /// solution of each case bounds all plans. If the plan that is found contradicts the assumed case,
+    /// its own case is solved next.
     fn of_family(&self, family: &[Schedule]) -> Evaluated {
         let overlap = self.settings.overlap;
         // With few micro-batches much is hidden: assuming it hidden then gives the sharper bound.
@@ -117,9 +118,9 @@ impl Evaluation<'_> {
         best
     }
 
-    /// Returns the best plan within the error budget. Bisection finds the price of codec error, between the
-    /// choice that ignores the budget, whose bound holds for all, and a choice that encodes almost nothing,
-    /// which keeps every budget.
+    /// Returns the best plan within the error budget. Bisection finds the price of codec error. At one
+    /// end, the choice ignores the budget, and its bound holds for all plans; at the other end, the
+    /// choice encodes almost nothing and keeps every budget.
     fn solve(&self, family: &[Schedule], exposed: Exposed) -> Evaluated {
         let free = self.at(family, exposed, 0.0);
         let Evaluated::Found(outcome) = &free else { return free };
@@ -293,7 +294,8 @@ impl Evaluation<'_> {
         }
     }
 
-    /// Returns the part of the bytes of all blocks that the fullest stage has at least, under any cut.
+    /// Returns the smallest part of the bytes of all blocks that the fullest stage can have under any
+    /// cut.
     fn shares(&self, family: &[Schedule], total: &Cost) -> MemoryShares {
         let in_flight = self.in_flight(family);
         let blocks = self.chain.blocks() - in_flight.len() + 1;

@@ -6,7 +6,7 @@
 //! had the same number. With ZeRO 3, which gathers parameters with every micro-batch, and with interleaving,
 //! which takes micro-batches in groups, all parts have the same number, and the slowest sets the pace.
 //!
-//! Law: no part of a batch is left out or done twice.
+//! Law: no part of a batch is left out or computed twice.
 
 use std::ops::Range;
 

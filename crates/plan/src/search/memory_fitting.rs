@@ -2,9 +2,10 @@
 //! parameter.
 //!
 //! A block may recompute its forward pass instead of keeping its activations; a parameter may be sharded
-//! further among the ranks that share its work. Each saving frees bytes and costs seconds. A stage that needs
-//! too much memory takes the savings with the cheapest bytes until it fits, and then gives up those that it
-//! does not need. Stages differ: the first stage of a pipeline holds the most micro-batches.
+//! further among the ranks that share its work. Each saving frees bytes and costs seconds. A stage that
+//! needs too much memory takes the savings that cost the fewest seconds per byte until it fits. It then
+//! gives up savings that turn out not to be needed. Stages differ: the first stage of a pipeline holds
+//! the most micro-batches.
 //!
 //! Law: no saving is taken if everything fits, and none costs more seconds than the cheapest bytes take.
 
@@ -42,8 +43,8 @@ enum Item {
 #[derive(Clone, Copy, Debug)]
 struct Saving {
     item: Item,
-    /// Change of the cost. For a recomputed block, it does not contain the activations of the block that is
-    /// being recomputed.
+    /// Change of the cost. For a recomputed block, it does not include the activations that exist while
+    /// the block is being recomputed.
     change: Cost,
     seconds_per_byte: f64,
 }
@@ -158,7 +159,8 @@ impl<'a> StageFit<'a> {
         (change.activation_bytes < 0.0).then_some(step)
     }
 
-    /// Returns transports that take ever fewer bytes and ever more seconds. The cheapest bytes come first.
+    /// Returns transports in an order in which each takes fewer bytes and more seconds than the previous
+    /// one. Savings that cost the fewest seconds per byte come first.
     fn hull(&self, ways: &[GradientTransport]) -> Vec<(GradientTransport, Cost)> {
         hull(ways.iter().rev(), Cost::ZERO, |at, way| {
             let less = way.coding.is_none() && way.change.state_bytes < at.state_bytes;
@@ -203,7 +205,8 @@ impl<'a> StageFit<'a> {
         self.whole[block].activation_bytes.max(0.0).to_bits()
     }
 
-    /// Returns savings that are not needed, the last one first, and of each parameter only the last one.
+    /// Gives up savings that are not needed. It begins with the last saving; for each parameter, only
+    /// the last one can be given up.
     fn give_back(&mut self, taken: &mut Vec<Saving>) {
         let mut kept: Vec<Saving> = Vec::new();
         let mut rest: HashSet<(usize, TensorId)> = HashSet::new();

@@ -3,8 +3,9 @@
 //! Every candidate has a lower bound, the time of its arithmetic. Expert plans are solved first, and then
 //! candidates in the order of their bounds, until no bound is below the time of the best plan. The best plan
 //! is then also tried on meshes of three dimensions. The pipelines of the best twenty plans are simulated,
-//! and the fastest plan is taken. On meshes of up to two dimensions, no candidate that was left out can be
-//! faster than its bound. The least of all bounds therefore limits how far the plan can be from the optimum.
+//! and the fastest plan is taken. On meshes of up to two dimensions, a candidate that was left out
+//! cannot be faster than its bound. The least of all bounds therefore limits how far the plan can be
+//! from the optimum.
 
 mod block;
 mod bound;
@@ -123,8 +124,8 @@ impl Found {
         Found { experts, subset, ..both }
     }
 
-    /// Returns the result combined with the bound of another search that has found nothing, since one of its
-    /// plans may fit after all and be faster.
+    /// Returns the result combined with the bound of another search that has found nothing. One of that
+    /// search's plans may fit after all and be faster.
     fn beside(self, other: &Unfound) -> Found {
         let candidates = [0, 1].map(|place| self.candidates[place] + other.candidates[place]);
         Found { bound_s: self.bound_s.min(other.bound_s), candidates, ..self }

@@ -18,8 +18,8 @@ pub struct Outcome {
     pub other_schedules: Vec<Outcome>,
     /// Strategies of all nodes.
     pub choice: Choice,
-    /// Blocks that recompute the forward pass, and parameters whose sharding or gradient transport differs
-    /// from most.
+    /// Blocks that recompute the forward pass, and parameters whose sharding or gradient transport
+    /// differs from the usual one.
     pub savings: Savings,
     /// Micro-batches of each part along the first mesh dimension, if devices differ; empty if all parts have
     /// the same number.
@@ -241,11 +241,11 @@ pub fn simulated_s(outcome: &Outcome, overlap: Overlap) -> Option<f64> {
 /// Returns the time at which every stage of a simulated plan has synchronised its gradients and run
 /// the optimiser.
 ///
-/// The first stage synchronises during its last backward pass. Any other stage synchronises once its last
-/// message is on its way; its own backward pass then hides nothing any more, but the stages before it still
-/// compute. Under zero-bubble, the last passes of every stage compute gradients of weights, which need no
-/// message, and so hide synchronisation. Gradients of an interleaved stage's later chunks start even earlier,
-/// which is not counted.
+/// The first stage synchronises during its last backward pass. Any other stage synchronises after it has
+/// sent its last message. Its own backward pass then overlaps nothing any more, but the stages before it
+/// still compute. Under zero-bubble, the last passes of every stage compute gradients of weights, which
+/// need no message, and so hide synchronisation. Gradients of an interleaved stage's later chunks start
+/// even earlier, which is not counted.
 pub fn done_s(outcome: &Outcome, overlap: Overlap, timeline: &Timeline) -> Vec<f64> {
     let here = overlap.under(outcome.schedule);
     let done_s = |(place, stage): (usize, &StageOutcome)| {

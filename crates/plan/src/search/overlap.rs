@@ -22,12 +22,11 @@ pub struct Overlap {
     pub sync: f64,
     /// Part of the first forward pass that overlaps the all-gather of updated parameters.
     pub all_gather: f64,
-    /// Whether stages compute while their messages travel.
+    /// Whether stages compute while their messages are being sent.
     pub messages: bool,
     /// Whether gradient exchanges run side by side, so that their latencies do not add up.
     pub exchanges: bool,
-    /// Whether the gradient of a product's input travels while the gradient of its weight is
-    /// computed.
+    /// Whether the gradient of a product's input is sent while the gradient of its weight is computed.
     pub products: bool,
 }
 
@@ -37,7 +36,7 @@ impl Exposed {
     /// No communication is exposed.
     pub const NOTHING: Exposed = Exposed { sync: false, all_gather: false };
 
-    /// Returns the communication that is exposed in at least one of both.
+    /// Returns the communication that is exposed in at least one of the two.
     pub fn or(self, other: Exposed) -> Exposed {
         Exposed { sync: self.sync || other.sync, all_gather: self.all_gather || other.all_gather }
     }

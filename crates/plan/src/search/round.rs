@@ -76,7 +76,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Returns the fastest plan of some candidates, or the fewest bytes that one needs.
+    /// Returns the fastest plan of some candidates, or the fewest bytes that one of them needs.
     pub fn best_of(&self, list: &[Candidate]) -> Result<Outcome, f64> {
         let fastest = Fastest::default();
         let verdict = |(least_s, one): &(f64, Candidate)| {
@@ -129,8 +129,8 @@ impl<'a> Round<'a> {
 
     /// Simulates a plan that may be the fastest, and records it with the larger of its two times.
     ///
-    /// With the smaller one, the search would prune plans that are slower in closed form but faster in the
-    /// simulation.
+    /// With the smaller time, the search would prune plans that are slower in closed form but faster in
+    /// the simulation.
     fn meet(&self, outcome: &Outcome, candidate: &Candidate, fastest: &Fastest) {
         if outcome.seconds < fastest.enough_s(candidate) {
             let mut plan = outcome.clone();

@@ -4,7 +4,7 @@ use thinwire_model::TensorId;
 
 use crate::cost::{GradientTransport, Sharding};
 
-/// Parameter that is sharded differently from most, or whose gradient is encoded.
+/// Parameter that is not sharded in the usual way, or whose gradient is encoded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ParameterOverride {
     /// Block of the parameter.
@@ -35,7 +35,7 @@ impl ParameterOverride {
 pub struct Savings {
     /// Whether each block recomputes the forward pass in the backward pass.
     pub recomputed: Vec<bool>,
-    /// Parameters that differ from most.
+    /// Parameters with another sharding or transport than the usual one.
     pub overrides: Vec<ParameterOverride>,
 }
 

@@ -2,8 +2,9 @@
 //! first of these stages updates them. Once per step, the others send it their sums and receive the new
 //! values.
 //!
-//! The computation of the stages in between overlaps a part of both exchanges: compared with the first stage,
-//! a later stage ends its last backward pass sooner and begins its first forward pass later.
+//! A part of both exchanges overlaps with the computation of the stages in between: compared with the
+//! first stage, a later stage ends its last backward pass sooner and begins its first forward pass
+//! later.
 
 use super::evaluation::Evaluation;
 use super::{Choice, Savings, StageOutcome};

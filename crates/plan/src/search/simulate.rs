@@ -1,8 +1,8 @@
 //! Simulation of the plans that the closed form finds fast, to find the fastest.
 //!
-//! The closed form of a step does not see stages waiting for each other. So each plan keeps its other
-//! schedules that fit, and those that may be the fastest are simulated. Of equal plans, the first candidate's
-//! is taken, whichever thread found it.
+//! The closed form of a step does not include the time in which stages wait for each other. So each plan
+//! also keeps its other schedules that fit, and those that may be the fastest are simulated. Of equally
+//! fast plans, the plan of the first candidate is taken, whichever thread found it.
 //!
 //! Law: no schedule of the chosen candidate is faster than the chosen schedule.
 

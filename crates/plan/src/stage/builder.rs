@@ -1,4 +1,5 @@
-//! Builder of an outline: it has a variable per node, and one per tensor that several nodes read.
+//! Builder of an outline, which has a variable for each node, and one for each tensor that several nodes
+//! read.
 
 use std::collections::HashMap;
 
@@ -22,7 +23,7 @@ struct End {
 }
 
 impl End {
-    /// Returns an end without computation after a gradient.
+    /// Returns an end at which nothing is computed after the gradient is ready.
     fn new(variable: usize, sides: Vec<Sides>) -> End {
         let behind_s = vec![0.0; sides.len()];
         End { variable, sides, behind_s }

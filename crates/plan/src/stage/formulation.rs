@@ -95,7 +95,8 @@ impl Formulation {
         }
     }
 
-    /// Returns the problem under weights with all variables but its ends eliminated, in this order.
+    /// Returns the problem under weights, with all variables except those at its ends eliminated in this
+    /// order.
     pub fn eliminated(
         &self,
         order: &[usize],

@@ -1,9 +1,9 @@
 //! Frontier dynamic programme: the exact optimum by eliminating variables one by one.
 //!
 //! Eliminating a variable replaces all tables that contain it by one table over its neighbours, which has the
-//! variable's best cost for each combination of their options. Transformers have a treewidth of two or three
-//! without shared tensors, and little more with them, so tables stay small; time grows with the number of
-//! variables. (Bertelè and Brioschi, "Nonserial dynamic programming".)
+//! variable's best cost for each combination of their options. Transformers have a treewidth of two or
+//! three without shared tensors, and a slightly larger one with shared tensors. So tables stay small,
+//! and time grows with the number of variables. (Bertelè and Brioschi, "Nonserial dynamic programming".)
 //!
 //! Law: the result is the least cost of any choice, which equals the optimum of an integer programme.
 

@@ -1,11 +1,11 @@
 //! The best choice within a limit of memory, with a certified gap to the optimum.
 //!
 //! Memory is given a price per byte. At any price, the cheapest choice costs at most the cost of the best
-//! choice within the limit. Subtracting the price of the whole limit gives a lower bound. The search takes
-//! the price at which the last choice that fits and the last one that does not fit cost the same. Either a
-//! cheaper choice exists at this price, which then replaces one of them, or the bound at this price is the
-//! best one. The result is the fastest choice seen that fits; its difference to the bound is the certified
-//! gap. (Everett, "Generalized Lagrange multiplier method", 1963.)
+//! choice within the limit. Subtracting the price of the whole limit gives a lower bound. The search
+//! takes the price at which the last choice that fits and the last choice that does not fit cost the
+//! same. If a cheaper choice exists at this price, it replaces one of the two. Otherwise, the bound at
+//! this price is the best bound. The result is the fastest choice seen that fits; its difference from
+//! the bound is the certified gap. (Everett, "Generalized Lagrange multiplier method", 1963.)
 //!
 //! Law: `bound <= best within the limit <= price.seconds`, and `price.bytes <= limit`.
 

@@ -51,7 +51,8 @@ pub(super) struct TensorEdge {
     pub turned: bool,
     pub forward: Conversions,
     pub backward: Conversions,
-    /// Seconds in which the reader computes after the gradient that travels is ready, for every option.
+    /// Seconds for which the reader still computes after the gradient to be sent is ready, for every
+    /// option.
     pub behind_s: Vec<f64>,
 }
 
@@ -138,7 +139,7 @@ impl Parameter {
 type Reader<'a> = ((&'a usize, &'a usize), &'a f64);
 
 impl TensorEdge {
-    /// Makes the end that is eliminated first the last one.
+    /// Reorders the table so that the end that is eliminated first comes last.
     pub fn turn(&mut self, order: &[usize]) {
         let [first, second] = self.ends;
         let next = order.iter().find(|variable| self.ends.contains(variable));

@@ -66,8 +66,8 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Returns the wire with `behind_s` seconds of computation after the gradient, which overlap all of the
-    /// backward pass's conversion except the device's own time.
+    /// Returns the conversions if `behind_s` seconds of computation follow the gradient. This
+    /// computation overlaps the backward conversion, except the device's own time.
     pub fn overlapped(self, behind_s: f64, own_s: f64) -> Wire {
         if self.backward_s.is_infinite() {
             return self;
@@ -159,7 +159,7 @@ impl Weights {
         seconds(self).zip(seconds(other)).map(part).fold(f64::INFINITY, f64::min).max(0.0)
     }
 
-    /// Returns the seconds of a wire.
+    /// Returns the seconds of the conversions of a tensor and its gradient.
     pub fn wire_s(&self, wire: &Wire) -> f64 {
         let overlapped_s = self.overlapped * wire.overlapped_s;
         self.forward_wire * wire.forward_s + self.backward_wire * wire.backward_s + overlapped_s

@@ -1,5 +1,5 @@
-//! Problem of choosing one option per variable, to which planning a stage reduces. Options are priced singly
-//! and in pairs.
+//! Problem of choosing one option per variable. Planning a stage is reduced to this problem. There are
+//! prices of single options and of pairs of options.
 //!
 //! A variable is a node, whose options are its strategies, or a tensor that several nodes read, whose options
 //! are layouts. An edge prices every pair of options of two variables: the conversion of a tensor from one

@@ -20,7 +20,7 @@ pub struct Phase {
     pub codec: Arc<dyn Codec>,
     /// Whether the error of the codec is kept and sent with the next exchange.
     pub feedback: bool,
-    /// For a reduce-scatter, the elements that stay on this rank, and are not encoded.
+    /// For a reduce-scatter, the range of elements that stay on this rank and are not encoded.
     pub own: Option<Range<usize>>,
     /// The rearrangements after the schedule.
     pub after: Vec<Rearrange>,
@@ -73,8 +73,8 @@ impl Phase {
     }
 }
 
-/// Returns the way in which a plan sums gradients or activations of this many elements over the ranks of a
-/// group; `inner` neighbours of the group sum them raw.
+/// Returns the way in which a plan sums gradients or activations of this many elements over the ranks of
+/// a group. Within units of `inner` neighbours, values are summed raw.
 pub fn summation(exchange: Exchange, world: World, inner: usize, elements: usize) -> Summation {
     if inner == 1 {
         return preferred(exchange, world, elements).into();

@@ -1,5 +1,5 @@
-//! Transfers: a collective of the model as schedules, with the rearrangements of values before and after
-//! each.
+//! Transfers: a collective of the model as a sequence of schedules, with rearrangements of values before
+//! and after each schedule.
 //!
 //! Schedules move flat buffers, so the part of each rank is made contiguous first. Reductions other than sums
 //! have two phases, an all-to-all of the parts and an all-gather of the reduced parts, which send as many
@@ -30,20 +30,20 @@ pub struct Encoding {
     pub codec: Arc<dyn Codec>,
     /// Number of neighbours that sum values raw before the sums are encoded.
     pub inner: usize,
-    /// Whether the values are an activation or its gradient. Parts that are gathered are then encoded too,
-    /// and the error of the codec is not kept.
+    /// Whether the values are an activation or its gradient. In this case, parts that are gathered are
+    /// encoded too, and the error of the codec is not kept.
     pub activation: bool,
 }
 
 impl Encoding {
-    /// Returns the encoding of values that travel raw.
+    /// Returns the encoding of values that are sent raw.
     pub fn raw() -> Encoding {
         Encoding { codec: thinwire_codec::raw(), inner: 1, activation: false }
     }
 
-    /// Returns the transfer of the values of one rank of a group. Sums travel encoded, and the codec's blocks
-    /// start at the beginning of every rank's part. For an activation or its gradient, values that stay on
-    /// their rank are not encoded, except a part that other ranks get as well.
+    /// Returns the transfer of the values of one rank of a group. Sums are sent encoded, and the codec's
+    /// blocks start at the beginning of every rank's part. For an activation or its gradient, values
+    /// that stay on their rank are not encoded, unless other ranks get them as well.
     pub fn transfer(&self, collective: Collective, shape: &[usize], world: World) -> Transfer {
         let cut = Cut { shape, world };
         let mut transfer = match collective {
@@ -237,7 +237,7 @@ impl Cut<'_> {
         Phase::raw(schedule, elements, [own, Rearrange::Take(n..elements)])
     }
 
-    /// Returns the rearrangement that adds room after the values for those that a phase receives.
+    /// Returns the rearrangement that adds room after the values, for the values that a phase receives.
     fn room(&self, phase: &Phase) -> Rearrange {
         Rearrange::Place { start: 0, length: phase.elements, rest: 0.0 }
     }

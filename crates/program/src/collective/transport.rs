@@ -13,20 +13,20 @@ use thinwire_wire::Rank;
 pub struct Transport {
     /// The codec.
     pub codec: Arc<dyn Codec>,
-    /// Number of neighbouring ranks within which the tensor travels raw; 1 if it is encoded everywhere.
+    /// Number of neighbouring ranks within which the tensor is sent raw; 1 if it is encoded everywhere.
     pub within: usize,
 }
 
 impl Transport {
-    /// Returns the transport of values that travel raw everywhere.
+    /// Returns the transport of values that are sent raw everywhere.
     pub fn raw() -> Transport {
         Transport::from(thinwire_codec::raw())
     }
 
     /// Returns the codec of groups that exchange at the same time, and the number of neighbouring members
-    /// that sum values raw before the sums are encoded. All groups must use the same, since the values of
-    /// one may be replicas of another's. If any group is divided unevenly among the units, everything is
-    /// encoded.
+    /// that sum values raw before the sums are encoded. All groups must use the same numbers, since the
+    /// values of one group may be replicas of another group's values. If any group is divided unevenly
+    /// among the units, everything is encoded.
     pub fn of_groups(&self, groups: impl FnOnce() -> Vec<Vec<Rank>>) -> (Arc<dyn Codec>, usize) {
         if self.within <= 1 {
             return (Arc::clone(&self.codec), 1);
@@ -64,8 +64,8 @@ impl Transport {
     }
 }
 
-/// Returns the transport of activations in these groups: the one for the outermost units between which any of
-/// the groups exchanges.
+/// Returns the transport of activations in these groups: the transport for the outermost units between
+/// which any of the groups exchanges.
 pub fn outermost<'a>(all: &'a [Transport], groups: &[Vec<Rank>]) -> Option<&'a Transport> {
     let crossed = all.iter().filter(|transport| transport.is_crossed(groups));
     crossed.max_by_key(|transport| transport.within)

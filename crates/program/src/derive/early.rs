@@ -1,8 +1,9 @@
 //! Early exchanges: a collective starts as soon as its input is computed, and a reader of its result waits
 //! for it.
 //!
-//! Between the two, the program computes something else: the gradient of a product's weight is computed
-//! after the gradient of its input, and hides the collective of the input's gradient.
+//! Between the two, the program computes something else. For example, the gradient of a product's weight
+//! is computed after the gradient of the product's input, and overlaps with the collective of the
+//! input's gradient.
 
 use std::collections::HashMap;
 
@@ -11,8 +12,8 @@ use thinwire_model::Origin;
 use crate::{Instruction, Slot};
 
 /// Moves every collective of a pass directly behind the node that computes its input, and sums of gradients,
-/// which collectives read, directly behind the last of their terms. Instructions that read an exchange under
-/// way are not moved.
+/// which collectives read, directly behind the last of their terms. An instruction that reads the result
+/// of an exchange under way is not moved.
 ///
 /// Law: the results are the same, and all ranks of a group begin their exchanges in the same order.
 pub fn begin_early(list: Vec<Instruction>, origins: &[Origin]) -> Vec<Instruction> {

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use crate::{Instruction, Slot};
 
-/// Adds instructions to the passes of a micro-batch (first forward, then backward) that free the slots which
-/// are no longer read. Slots in `lasting` are kept.
+/// Adds instructions that free slots once they are no longer read, to the passes of a micro-batch (first
+/// forward, then backward). Slots in `lasting` are kept.
 pub fn insert_frees<K>(phases: &mut [(K, Vec<Instruction>)], lasting: &[Slot]) {
     let lasting: HashSet<Slot> = lasting.iter().copied().collect();
     let mut live = lasting.clone();

@@ -1,8 +1,9 @@
 //! Derivation of a rank's program from graph and plan.
 //!
-//! Nodes are processed in the graph's order, chunk by chunk. Each requests its operands, which are tensors in
-//! a layout. Such an operand exists already, is converted from another layout, is received, or is computed
-//! again if it was not kept for the backward pass. So recomputation needs no rule of its own.
+//! Nodes are processed in the graph's order, chunk by chunk. Each node requests its operands, which are
+//! tensors in a layout. An operand may exist already. Otherwise it is converted from another layout,
+//! received, or computed again if it was not kept for the backward pass. So recomputation needs no
+//! separate rule.
 
 mod early;
 mod liveness;
@@ -95,7 +96,7 @@ struct Derivation<'a> {
     known: HashMap<(TensorId, Layout), Slot>,
     /// For every tensor, its slots in the order of their creation.
     of_tensor: HashMap<TensorId, Vec<Slot>>,
-    /// For every slot, whether it holds something at this point of the program.
+    /// For every slot, whether it has a content at this point of the program.
     available: Vec<bool>,
     list: Vec<Instruction>,
     numbers: u32,
@@ -159,7 +160,8 @@ impl Derivation<'_> {
         Ok(())
     }
 
-    /// Emits the loss, and drops the slots that the backward pass computes or gathers again.
+    /// Emits the instruction for the loss, and drops the slots that the backward pass computes or
+    /// gathers again.
     fn end_forward(&mut self, chunk: usize, parameters: &[Parameter]) -> Result<(), Error> {
         let loss = self.assignment.training.graph.loss.expect("a training graph has a loss");
         let (producer, _) = self.assignment.producers[loss].expect("a node computes the loss");
@@ -219,7 +221,7 @@ impl Derivation<'_> {
         Ok(())
     }
 
-    /// Emits a node's shares of parameters' gradients.
+    /// Emits instructions for a node's shares of parameters' gradients.
     fn share(&mut self, node: NodeId) -> Result<(), Error> {
         for (parameter, output, sum) in self.shares.remove(&node).unwrap_or_default() {
             let gradient = self.assignment.training.graph.nodes[node].outputs[output];

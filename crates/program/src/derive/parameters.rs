@@ -1,4 +1,5 @@
-//! Parameters of a program: their layouts, the ranks that update them, and the collectives between.
+//! Parameters of a program: their layouts, the ranks that update them, and the collectives between the
+//! layouts.
 
 use thinwire_model::{Layout, TensorId};
 

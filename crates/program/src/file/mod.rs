@@ -33,7 +33,7 @@ pub use check::{FIRST_VERSION, MICRO_BATCHES_MAX, VERSION};
 pub struct PlanFile {
     /// The model's name.
     pub model: String,
-    /// The version of the file: the first one that has all of its fields.
+    /// The version of the file: the first version that has all of its fields.
     #[serde(default = "version")]
     pub version: u64,
     /// The fingerprint of the model for one micro-batch, in hexadecimal digits.
@@ -56,9 +56,9 @@ pub struct PlanFile {
     /// The precision for which time and memory were predicted.
     #[serde(default)]
     pub precision: Numbers,
-    /// Numbers of micro-batches of each part along the first dimension of the mesh, if devices differ;
-    /// without them, each part has `micro_batches`. The sum is the same in both cases, so gradients are
-    /// always divided by the whole batch.
+    /// Number of micro-batches of each part along the first dimension of the mesh, if devices differ; if
+    /// empty, each part has `micro_batches`. The sum is the same in both cases, so gradients are always
+    /// divided by the whole batch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shares: Vec<usize>,
     /// For every rank, the number of the cluster's device on which it must be started, if links differ and
@@ -73,10 +73,10 @@ pub struct PlanFile {
     pub schedule: Schedule,
     /// The stages.
     pub stage: Vec<StageFile>,
-    /// The codecs of gradients; gradients of parameters that are not named travel raw.
+    /// The codecs of gradients; gradients of parameters that are not named are sent raw.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub codec: Vec<CodecFile>,
-    /// The codecs of activations and their gradients; empty if they travel raw.
+    /// The codecs of activations and their gradients; empty if they are sent raw.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub activation: Vec<ActivationFile>,
     /// Parameters with another ZeRO stage than `zero`.
@@ -119,8 +119,8 @@ pub struct StageFile {
 pub struct CodecFile {
     /// The codec's name, as `--codec` takes it.
     pub name: String,
-    /// The innermost level of the cluster on which it is used; on the levels within, gradients are summed
-    /// raw. Without a level, it is used on all.
+    /// The innermost level of the cluster on which the codec is used; on the levels within, gradients
+    /// are summed raw. Without a level, it is used on all levels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
     /// The number of neighbouring devices that the levels within `level` join.
@@ -134,10 +134,11 @@ pub struct CodecFile {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ActivationFile {
-    /// The codec's name, as `--codec` takes it; `none` if they travel raw.
+    /// The codec's name, as `--codec` takes it; `none` if they are sent raw.
     pub name: String,
-    /// The innermost level of the cluster on which it is used. Tensors that cross several levels use the
-    /// codec of the outermost one. Without a level, it is used on all levels that have no codec of their own.
+    /// The innermost level of the cluster on which the codec is used. Tensors that cross several levels
+    /// use the codec of the outermost level. Without a level, it is used on all levels that have no
+    /// codec of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
     /// The number of neighbouring devices that the levels within `level` join.

@@ -1,8 +1,8 @@
 //! Converts the planner's file to a plan that can be run.
 //!
-//! The file has the blocks of each stage. With an interleaved schedule, each stage has several chunks, and
-//! blocks go around the stages in the file's proportions. Everything is checked, since a file may have been
-//! edited, or may be for another model.
+//! The file has the blocks of each stage. With an interleaved schedule, each stage has several chunks,
+//! and blocks are assigned to the stages in turn, in the file's proportions. Everything is checked,
+//! since a file may have been edited, or may be for another model.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -1,10 +1,10 @@
 //! The assignment: the chunk and strategy of every node of a training graph, and the layout of every tensor.
 //!
-//! A plan contains only the model's nodes. A gradient is in its node's chunk, and cuts the axes with the same
-//! names. Sums of gradients are formed where conversions before and after them send the fewest elements: in
-//! the layout of their terms if these agree, in the layout of one of them, or in the layout in which the node
-//! that computed the tensor needs its gradient. These choices only affect speed, since conversions are added
-//! between any layouts.
+//! A plan contains only the model's nodes. A gradient node is in the chunk of its model node, and cuts
+//! the axes with the same names. A sum of gradients is formed in the layout for which conversions before
+//! and after it send the fewest elements. This is the layout of its terms if they agree, the layout of
+//! one of them, or the layout in which the node that computed the tensor needs its gradient. These
+//! choices only affect speed, since conversions are added between any layouts.
 
 mod place;
 
@@ -95,7 +95,7 @@ impl<'a> Assignment<'a> {
         assignment
     }
 
-    /// Returns the nodes all of whose outputs are shares of parameters' gradients.
+    /// Returns the nodes whose outputs are all shares of parameters' gradients.
     fn of_parameters_alone(&self) -> HashSet<NodeId> {
         let trained = self.training.graph.parameters().map(|(id, _)| id);
         let shares: HashSet<End> = trained.flat_map(|id| self.shares(id)).collect();
@@ -128,7 +128,8 @@ impl<'a> Assignment<'a> {
         self.training.origins[node] == Origin::Forward
     }
 
-    /// Returns whether a node is left out, since sums of a parameter's gradient are formed elsewhere.
+    /// Returns whether a node is left out of the program, because sums of a parameter's gradient are
+    /// formed elsewhere.
     pub fn is_left_out(&self, node: NodeId) -> bool {
         match self.training.origins[node] {
             Origin::Accumulate(tensor) => self.is_parameter(tensor),
@@ -189,7 +190,7 @@ impl<'a> Assignment<'a> {
         if partial || elements(&wanted) < elements(&produced) { wanted } else { produced }
     }
 
-    /// Returns the stages that use a parameter. The first of them is the one that uses it first, its owner.
+    /// Returns the stages that use a parameter, in order. The first of them is its owner.
     pub fn users(&self, parameter: TensorId) -> Vec<usize> {
         let mut stages = Vec::new();
         for (node, _) in self.forward_users(parameter) {
@@ -257,8 +258,8 @@ impl<'a> Assignment<'a> {
         &self.plan.codecs[self.index(parameter)]
     }
 
-    /// Returns whether a tensor may be encoded as an activation or as its gradient. Vectors travel raw, and
-    /// so do the gradients of parameters that are vectors.
+    /// Returns whether a tensor may be encoded as an activation or as its gradient. Vectors, and
+    /// gradients of parameters that are vectors, are sent raw.
     pub fn encodes(&self, id: TensorId) -> bool {
         let Tensor { shape, element, role, .. } = &self.training.graph.tensors[id];
         let numbers = *role == Role::Activation && *element == Element::Float;
@@ -304,9 +305,9 @@ impl<'a> Assignment<'a> {
         here.map_or_else(|| self.whole_resident_layout(parameter, stage), |end| self.produced(end))
     }
 
-    /// Returns the resident layout, also cut along the dimensions of the mesh on which the parameter is
-    /// replicated and its gradient is partial: each time in the first dimension of the tensor that can be
-    /// cut.
+    /// Returns the resident layout after further cuts: along each dimension of the mesh on which the
+    /// parameter is replicated and its gradient is partial, the first dimension of the tensor that can
+    /// be cut is cut.
     fn sharded_resident_layout(&self, parameter: TensorId, stage: usize) -> Layout {
         let mut layout = self.whole_resident_layout(parameter, stage);
         let gradient = self.share_layout(parameter, stage);

@@ -102,8 +102,8 @@ impl Mesh {
         (0..ranks).map(|at| Mesh { coordinates: coordinates(&self.sizes, at), ..self.clone() })
     }
 
-    /// Returns the world of the ranks that have different values under a layout, with this rank's number in
-    /// it. Replicas have the same number, so they draw the same random numbers.
+    /// Returns the world of the ranks that have different values under a layout, with this rank's number
+    /// in that world. Replicas have the same number, so they draw the same random numbers.
     pub fn random_group(&self, layout: &Layout) -> World {
         let places = layout.0.iter().zip(self.sizes.iter().zip(&self.coordinates));
         let places = places.filter(|(placement, _)| **placement != Placement::Replicated);

@@ -1,4 +1,4 @@
-//! Pipelines: the order in which stages run their passes, and the time that they take.
+//! Pipelines: the order in which stages run their passes, and the time that the passes take.
 //!
 //! An order is a value, a list of passes per stage: the executor runs it and [`simulate`] times it. With
 //! several chunks per stage, a micro-batch goes around the stages several times: chunk c of the pipeline is

@@ -59,8 +59,8 @@ impl Schedule {
         }
     }
 
-    /// Returns the largest number of micro-batches, over all of a stage's chunks together, whose activations
-    /// wait for the backward pass.
+    /// Returns the largest number of micro-batches whose activations wait for the backward pass at the
+    /// same time, counting all chunks of a stage.
     pub fn in_flight(self, stage: usize, stages: usize, micro_batches: usize) -> f64 {
         let (p, m) = (stages, micro_batches);
         match self {

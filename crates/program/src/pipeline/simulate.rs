@@ -1,9 +1,9 @@
 //! The simulation of a pipeline on a clock.
 //!
 //! A rank runs its passes in the order of its list, each as soon as its input is there: for a forward pass
-//! the message of the previous stage, for a backward pass the message of the next stage. Messages leave
-//! when a pass ends, one after the other in each direction, while the rank continues. The rank's own time
-//! for moving messages delays its next pass, unless that pass is waiting anyway.
+//! the message of the previous stage, for a backward pass the message of the next stage. Messages are
+//! sent when a pass ends, one after the other in each direction, while the rank continues. The time that
+//! the rank itself needs for moving messages delays its next pass, unless that pass has to wait anyway.
 
 use super::{Kind, Pass};
 
@@ -17,7 +17,7 @@ pub struct Stage {
     pub backward_s: f64,
     /// Seconds of the gradient of weights, if it is a separate pass.
     pub weight_s: f64,
-    /// Seconds in which a message goes from this stage to the next one, or back.
+    /// Seconds that a message takes from this stage to the next one, or back.
     pub message_s: f64,
     /// Seconds of the rank's own time for messages, after a forward or backward pass.
     pub handling_s: f64,
@@ -48,8 +48,8 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Returns the largest number of micro-batches, over all of its chunks together, that waited on a rank
-    /// for their last pass.
+    /// Returns the largest number of micro-batches that waited at the same time on `rank` for their last
+    /// pass, counting all chunks of the rank.
     pub fn in_flight(&self, rank: usize) -> usize {
         let runs = &self.ranks[rank];
         let apart = runs.iter().any(|run| run.pass.kind == Kind::Weight);

@@ -1,7 +1,7 @@
 //! Zero-bubble: 1F1B in which gradients of weights are delayed, so that later stages need not wait for them.
 //!
-//! Qi et al., "Zero Bubble Pipeline Parallelism", ZB-H1: stage i delays i of them, so that every stage keeps
-//! as many micro-batches waiting as the first stage does under 1F1B.
+//! Qi et al., "Zero Bubble Pipeline Parallelism", ZB-H1: stage i delays i gradients of weights, so that
+//! as many micro-batches wait on every stage as on the first stage under 1F1B.
 
 use super::{Kind, Pass, one_f_one_b};
 

@@ -1,9 +1,9 @@
 //! Caches of rows in a worker.
 //!
 //! The time of a cached row is the number of pushes that the worker had made when it requested the row. The
-//! row is used until the worker has made more than [`Caching::staleness`] further pushes. Laws: a value is
-//! one that the servers could have answered at most `staleness` of the worker's steps ago; it contains all of
-//! the worker's own pushes; memory is bounded by [`Caching::bytes_max`].
+//! row is used until the worker has made more than [`Caching::staleness`] further pushes. Laws: the
+//! servers could have answered with the same value at most `staleness` of the worker's steps ago; a
+//! value contains all of the worker's own pushes; memory is bounded by [`Caching::bytes_max`].
 //!
 //! The second law holds because a push removes its rows from the cache when it begins, and an answer to a
 //! request from before a push is not cached after it.
@@ -138,7 +138,8 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Move {
         Begin(Vec<u64>),
-        /// Finishes a pull under way, with the servers' values from when it began or from now.
+        /// Finishes a pull under way, with the values that the servers had when the pull began, or have
+        /// now.
         Finish(usize, bool),
         Push(Vec<u64>),
         /// A push of another worker.

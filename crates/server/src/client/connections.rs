@@ -1,8 +1,9 @@
 //! Connections of a client to the job's servers and its coordinator, all in one thread.
 //!
-//! The client's thread numbers the connections. Its [`Inbox`] receives their answers, and an event for each
-//! connection that has ended. Pulls overtake pushes: pulls are short, and a server answers a pull as soon as
-//! it has the required push, even if pushes to other shards are still being sent.
+//! The client's own thread numbers the connections. Its [`Inbox`] receives the answers from all
+//! connections, and an event for each connection that has ended. Pulls overtake pushes: pulls are short,
+//! and a server answers a pull as soon as it has the required push, even if pushes to other shards are
+//! still being sent.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -51,7 +52,7 @@ struct Connection {
 #[derive(Debug, PartialEq)]
 enum Stage {
     Dialling,
-    /// The server has been sent the hello, and must welcome the client before this time.
+    /// The hello was sent to the server, which must welcome the client before this time.
     Greeting(Instant),
     Ready,
 }
@@ -103,7 +104,7 @@ impl Connections {
         self.connections.insert(number, connection);
     }
 
-    /// Closes a connection. No further events of it reach the client.
+    /// Closes a connection. The client gets no further events of it.
     pub fn close(&mut self, number: u64, out: &mut Outbox) {
         if let Some(connection) = self.connections.remove(&number) {
             self.numbers.remove(&connection.id);
@@ -129,7 +130,7 @@ impl Connections {
         self.numbers.keys().for_each(|id| out.release(*id));
     }
 
-    /// Tells the client why a connection ends.
+    /// Tells the client the reason why a connection ends.
     fn broke(&mut self, id: ClientId, error: Error) {
         let Some(number) = self.numbers.remove(&id) else { return };
         if let Some(connection) = self.connections.remove(&number) {

@@ -1,8 +1,8 @@
 //! Queue of messages from a client's connections to its thread.
 //!
 //! Law: once [`EVENTS_MAX`] messages are queued, each connection adds at most one. The coordinator's last
-//! state and last error are kept in addition. Connections with further messages wait until half of the queue
-//! is taken.
+//! state and last error are kept in addition. Connections with further messages wait until half of the
+//! queue has been taken out.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -43,7 +43,7 @@ pub struct Inbox {
 struct State {
     news: VecDeque<Event>,
     job: Option<Box<JobState>>,
-    /// Reason why the coordinator is away; newer than the queued state.
+    /// Reason why the coordinator is not reachable; newer than the queued state.
     unavailable: Option<Error>,
     /// Whether connections wait for room.
     is_full: bool,
@@ -77,7 +77,7 @@ impl Inbox {
         is_full
     }
 
-    /// Returns true, once, when a queue that was full is half empty again: waiting connections may then
+    /// Returns true once after a full queue has become half empty: waiting connections may then
     /// continue.
     pub fn has_room(&self) -> bool {
         let mut state = self.lock();

@@ -1,9 +1,10 @@
-//! Open requests of a client: the server that each was sent to, and when to repeat it.
+//! Open requests of a client, each with the server to which it was sent and the time at which it is
+//! repeated.
 //!
 //! This is a state machine without sockets or clock. A request keeps its number when it is repeated, and goes
-//! to the primary in the newest state. Laws: a request is completed once; the answers that a server has yet
-//! to send take at most [`WINDOW_BYTES`], or are a single answer; a request that is refused or lost is
-//! repeated after a growing pause, or at once when the state changes.
+//! to the primary in the newest state. Laws: a request is completed once. The answers that a server has
+//! yet to send take at most [`WINDOW_BYTES`], unless there is only one. A request that is refused or
+//! lost is repeated after a growing pause, or at once when the state changes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -56,14 +57,14 @@ struct Ask {
     answer_bytes: usize,
     stage: Stage,
     backoff: Backoff,
-    /// Reason why the last attempt failed, or the worker for which the request waits.
+    /// Reason why the last attempt failed, or a text with the worker for which the request waits.
     vain: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// To be sent after a pause until this time, or once its primary is known and has few enough answers yet
-    /// to send.
+    /// To be sent after a pause that ends at this time; or, without a time, once its primary is known
+    /// and owes few enough answers.
     Due(Option<Instant>),
     Sent(Id),
 }

@@ -88,7 +88,7 @@ impl Session {
         finished
     }
 
-    /// Returns whether answers are copied directly to their places in the output, without decoding.
+    /// Returns whether answers are copied directly to the output, without decoding.
     fn is_plain(&self, pulling: &Pulling) -> bool {
         let is_plain =
             |group: &Group| group.batch.is_none() && self.partition_map.is_exact(group.table);

@@ -47,8 +47,8 @@ pub struct Session {
     number: u64,
     tickets: u64,
     pulls: u64,
-    /// Largest step that a shard has reported for the slowest worker, and the last reported number of workers
-    /// that push.
+    /// Progress of the workers: the largest step that any shard has reported for the slowest worker, and
+    /// the last reported number of workers that push.
     pace: Pace,
     /// Tickets of pulls under way, each with a weak reference that no longer upgrades once the pull is
     /// dropped.

@@ -1,8 +1,9 @@
 //! Division of a caller's rows over shards.
 //!
 //! Callers pass rows in any order and with repetitions. A push has each row once, with the sum of its
-//! gradients; a pull is divided into ranges, each the size of one answer. Law: dividing a pull and joining
-//! the answers equals a plain gather, and a push equals the plain sum in the caller's order.
+//! gradients; a pull is divided into ranges, each the size of one answer. Law: dividing a pull and
+//! joining the answers gives the same values as reading the rows one by one, and a push equals the sum
+//! in the caller's order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -49,7 +50,7 @@ struct TablePartition {
     format: Format,
     /// Whether the optimiser changes only rows with a gradient.
     is_lazy: bool,
-    /// End of the table's rows in each shard that has some, and the shard's number.
+    /// For each shard with rows of the table: the end of these rows, and the shard's number.
     pieces: Vec<(u64, u32)>,
 }
 
@@ -327,12 +328,12 @@ impl PullRange {
         }
     }
 
-    /// Takes the rows out as a pull request of a client.
+    /// Takes the rows out of the range and returns them as a pull request of a client.
     pub fn pull(&mut self, client: Id, request: u64, after: u64) -> Pull {
         Pull { client, request, after, rows: std::mem::take(&mut self.rows) }
     }
 
-    /// Copies the values of the answer to their places.
+    /// Copies the values of the answer to their positions in `out`.
     pub fn copy(&self, values: &[u8], out: &mut [u8]) {
         let mut rest = values;
         for place in &self.places {

@@ -1,6 +1,6 @@
 //! State of the job's shards, as the coordinator publishes it.
 //!
-//! While the coordinator is away, the client continues with the last state.
+//! While the coordinator is not reachable, the client continues with the last state.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -57,7 +57,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Tells the client that the coordinator is away, and dials again.
+    /// Tells the client that the coordinator is not reachable, and dials again.
     pub fn hung_up(&mut self, why: &link::Error, now: Instant, out: &mut Outbox) {
         let error = self.subscription.hung_up(why, now, out);
         self.inbox.put(Event::Away(error.into()));

@@ -54,7 +54,7 @@ pub struct TableDefinition {
     pub values: String,
 }
 
-/// Tables of a job, and how its servers hold them.
+/// Tables of a job, and settings of the servers that store them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Definition {
@@ -100,7 +100,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Returns the smallest memory of a server that has an equal part of the shards and their backups, in bytes.
+    /// Returns the smallest memory, in bytes, that a server needs for an equal part of the shards and
+    /// their backups.
     pub(crate) fn least_bytes(&self, backups: usize, servers: usize) -> u64 {
         let least = self.shards.iter().map(|pieces| Tables::least_bytes(pieces, &self.tables));
         let copies = (1 + backups).min(servers) as u64;
@@ -192,7 +193,7 @@ impl Definition {
         }
     }
 
-    /// Checks that a definition with tables that begin with a checkpoint names its file.
+    /// Checks that a definition names the file of the checkpoint if some of its tables begin with one.
     fn check_origin(&self, options: &[TableOptions]) -> Result<(), Error> {
         let begins = |options: &TableOptions| options.initial == Initial::Checkpoint;
         match options.iter().position(begins).filter(|_| self.restore.is_none()) {

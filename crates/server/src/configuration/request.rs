@@ -18,24 +18,25 @@ pub enum ViewRequest {
     /// Defines the tables of the job. The first definition is kept; equal ones are accepted, and others
     /// refused.
     Define(#[serde(with = "DefinitionFields")] Definition),
-    /// Reports the name of the files with which the server that asks is to begin. A server sends it before
-    /// its address, and repeats it as long as the job has no views and its state lacks the name.
+    /// Reports the name of the files with which the sending server is to begin. A server sends it before
+    /// its address, and repeats it as long as the job has no views and the job's state lacks the name.
     Origin(String),
-    /// Reports the memory of the server that asks. A server sends it before its address, and repeats it as
-    /// long as the job has no views and its state lacks the memory.
+    /// Reports the memory of the sending server. A server sends it before its address, and repeats it as
+    /// long as the job has no views and the job's state lacks the memory.
     Memory {
         /// Memory for the job's tables, in bytes.
         bytes: u64,
     },
-    /// Reports why the server that asks leaves the job: it cannot keep or load its rows.
+    /// Reports why the sending server leaves the job: it cannot keep or load its rows.
     Failed {
         /// The reason in one line.
         reason: String,
     },
-    /// Reports the address of the server that asks. A server repeats this while the state lacks its address.
+    /// Reports the address of the sending server. A server repeats this while the job's state lacks its
+    /// address.
     Address(String),
-    /// Reports, from the primary of a view, that a learner has all acknowledged writes and will get all later
-    /// ones.
+    /// Reports that a learner has all acknowledged writes and will get all later ones. The primary of
+    /// the view sends it.
     Ready {
         /// Number of the shard.
         shard: u32,
@@ -85,7 +86,7 @@ pub enum ViewRequest {
 }
 
 impl ViewRequest {
-    /// Returns the request as it travels.
+    /// Returns the bytes of the request as they are sent.
     pub fn to_bytes(&self) -> Vec<u8> {
         encode(self)
     }

@@ -4,8 +4,8 @@
 //! each worker in any log. A push in one shard's log is already under way to the other shards, so each shard
 //! soon reaches the frontier, copies its tables and continues.
 //!
-//! Laws: every snapshot ends as done or failed; it fails if the servers of a shard or the workers change, or
-//! if a primary abandons it; at most one is under way, and they are numbered.
+//! Laws: every snapshot ends as done or failed. It fails if the servers of a shard or the workers
+//! change, or if a primary abandons it. Snapshots are numbered, and at most one is under way.
 
 use thinwire_member::Id;
 
@@ -18,7 +18,7 @@ use crate::view::View;
 /// Largest length in bytes of a snapshot's name, or of the reason why it failed.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// Reports of servers in the current stage. They are not saved: servers repeat them.
+/// Reports of servers in the current stage. They are not saved, because servers repeat them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
     /// Servers that have reported.

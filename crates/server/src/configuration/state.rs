@@ -68,7 +68,7 @@ pub struct SnapshotState {
 /// Stage of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SnapshotStage {
-    /// Primaries hold back newer pushes, and report the newest ones in their logs.
+    /// Primaries report the newest pushes in their logs, and hold back newer ones.
     Asked,
     /// Primaries write their shards at this frontier.
     Agreed(Frontier),
@@ -119,7 +119,7 @@ impl SnapshotState {
 }
 
 impl JobState {
-    /// Returns the state as it is saved and travels.
+    /// Returns the bytes of the state as they are saved and sent.
     pub fn to_bytes(&self) -> Vec<u8> {
         let ids = self.ids();
         let place = |id: &Id| ids.binary_search(id).expect("the list has all servers");

@@ -1,4 +1,4 @@
-//! Shards that no server of the epoch has: silent ones, whose servers may come back, and lost ones.
+//! Shards that no server of the epoch has: silent shards, whose servers may come back, and lost shards.
 //!
 //! Laws: such a shard keeps its last view, so no other server can acknowledge a push. It continues only with
 //! a replica that reports its copy and the number of this view.

@@ -18,7 +18,7 @@ const BODY_BYTES_MAX: u64 = 1 << 12;
 /// Fields of a manifest that are corrected.
 const SEALS: [&str; 2] = ["fingerprint", "crc32"];
 
-/// Reads any text as a manifest: once with its own seals, and once with corrected ones.
+/// Reads any text as a manifest: once unchanged, and once with corrected lengths and checksums.
 ///
 /// # Panics
 /// If a manifest that is read differs after it is written and read again, or an error has several lines.

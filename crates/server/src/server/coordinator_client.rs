@@ -1,7 +1,7 @@
 //! Part of a server's node that talks to the coordinator about views and snapshots.
 //!
 //! It reports this server's address and the learners that are ready, and passes the coordinator's decisions
-//! to the service. While the coordinator is away, the server continues in its last views.
+//! to the service. While the coordinator is not reachable, the server continues in its last views.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -44,11 +44,11 @@ pub struct Shared {
 /// Whether the others know why this server leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Explanation {
-    /// It does not leave.
+    /// The server does not leave.
     #[default]
     None,
     UnderWay,
-    /// They know it, or the time for telling them is over.
+    /// The others know the reason, or the time for telling them is over.
     Given,
 }
 
@@ -73,7 +73,7 @@ impl Shared {
         self.news.lock().expect("no holder panics").pop_front()
     }
 
-    /// Waits until the others can know why this server leaves, if it is leaving.
+    /// If this server is leaving, waits until the others can know the reason.
     pub fn wait_for_explanation(&self, reports: &Reports) {
         let explanation = self.explanation.lock().expect("no holder panics");
         let waits = |explanation: &mut Explanation| match explanation {
@@ -122,7 +122,8 @@ pub struct Parts {
     pub memory: Option<u64>,
 }
 
-/// Connection of a server with the coordinator, and what the server knows of the job.
+/// Connection of a server with the coordinator, and the last state of the job that the server has
+/// received.
 pub struct CoordinatorClient {
     parts: Parts,
     subscription: Subscription,
@@ -152,7 +153,7 @@ enum Rows {
 /// A server that has failed, and is telling the others why.
 struct Leaving {
     reason: String,
-    /// Time at which it leaves even if they do not know the reason.
+    /// Time at which the server leaves even if the others do not know the reason.
     until: Instant,
     is_over: bool,
 }
@@ -183,8 +184,8 @@ impl CoordinatorClient {
         self.subscription.has(client)
     }
 
-    /// Subscribes on a new connection, and forgets which requests were sent: the coordinator may be another
-    /// one, which does not have them.
+    /// Subscribes on a new connection, and clears the list of requests that were sent: a new coordinator
+    /// would not have them.
     pub fn opened(&mut self, out: &mut Outbox) {
         self.requested.clear();
         self.subscription.opened(&[], out);
@@ -226,7 +227,8 @@ impl CoordinatorClient {
         (!is_over).then_some(next)
     }
 
-    /// Handles the reports of the shards and the snapshot writer, and requests what the coordinator lacks.
+    /// Handles the reports of the shards and of the snapshot writer, and sends the coordinator
+    /// everything that it lacks.
     pub fn look(&mut self, service: &mut ServerService, now: Instant, out: &mut Outbox) {
         self.looked = now;
         // Before the reports are read: whatever is reported from now on asks for another look.
@@ -282,8 +284,8 @@ impl CoordinatorClient {
         Ok(())
     }
 
-    /// Loads the rows with which new shards begin, if the job begins with files. A separate thread reads the
-    /// files, since this one must send signs of life to the peers meanwhile.
+    /// Loads the rows with which new shards begin, if the job begins with files. A separate thread reads
+    /// the files, because the present thread must answer the peers meanwhile.
     fn load(&self, definition: &Definition) -> Result<Rows, Error> {
         let other = |message: String| Error::new(Kind::Snapshot, message);
         let name = match (&definition.restore, &self.parts.origin) {
@@ -325,7 +327,7 @@ impl CoordinatorClient {
         Ok(Rows::Loading(loaded))
     }
 
-    /// Passes the service the rows that were loaded, and then the views that waited for them.
+    /// Passes the loaded rows to the service, and then the views that waited for them.
     fn take_rows(
         &mut self,
         service: &mut ServerService,
@@ -358,7 +360,7 @@ impl CoordinatorClient {
         }
     }
 
-    /// Tells the others why this server leaves, if it is leaving.
+    /// If this server is leaving, tells the others the reason.
     fn explain(&mut self, out: &mut Outbox) {
         if let Some(Leaving { reason, .. }) = &self.leaving {
             let request = ViewRequest::Failed { reason: reason.clone() };
@@ -366,8 +368,8 @@ impl CoordinatorClient {
         }
     }
 
-    /// Ends the connection once the others can know why this server leaves, or the time for telling them is
-    /// over.
+    /// Ends the connection once the others can know the reason why this server leaves, or the time for
+    /// telling them is over.
     fn end_if_known(&mut self, now: Instant, out: &mut Outbox) {
         let is_known = self.state.failures.contains_key(&self.parts.job_address.id);
         let Some(leaving) = &mut self.leaving else { return };

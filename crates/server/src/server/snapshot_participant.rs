@@ -1,5 +1,5 @@
-//! Participation of a server in the job's snapshots: its requests to the coordinator and its tasks for the
-//! disk.
+//! Participation of a server in the job's snapshots: its requests to the coordinator, and the tasks for
+//! the thread that writes files.
 //!
 //! This is a state machine without sockets or disk. From the job's state and the shards' reports it derives
 //! the next request, and hands tasks to the thread that writes.
@@ -71,8 +71,8 @@ impl SnapshotParticipant {
         self.answer(&snapshot.stage, report, &mine)
     }
 
-    /// Returns a line for the user about the end of a snapshot, once per snapshot. Removes the draft of a
-    /// failed one.
+    /// Returns a line for the user about the end of a snapshot, once per snapshot. Removes the draft of
+    /// a failed snapshot.
     pub fn notice(&mut self, state: &JobState) -> Option<String> {
         let snapshot = state.snapshot.as_ref().filter(|snapshot| !snapshot.is_under_way())?;
         let number = snapshot.number;

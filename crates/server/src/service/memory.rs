@@ -36,7 +36,7 @@ impl ServerService {
         }
     }
 
-    /// Stops serving because rows are lost: other processes see the server as dead.
+    /// Stops serving because rows are lost. From then on, the server looks dead to other processes.
     fn fail(&mut self, reason: String, out: &mut Outbox) {
         if !self.has_failed {
             self.has_failed = true;

@@ -1,7 +1,7 @@
 //! Connections to a server, and the process behind each.
 //!
-//! Laws: a client has at most one connection, the one with the latest hello; incomplete long messages of
-//! clients take at most [`UNFINISHED_BYTES_MAX`] bytes together, or one message.
+//! Laws: a client has at most one connection, which is the one with the latest hello. Incomplete long
+//! messages of clients take at most [`UNFINISHED_BYTES_MAX`] bytes together, unless there is only one.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub enum Session {
     Unknown,
     /// A hello was received, and waits until the server knows the definition.
     Waiting {
-        /// Identity, if the definition is the same.
+        /// Identity that the process gets if its definition equals the job's.
         claims: ClientIdentity,
         /// Fingerprint of the process's definition.
         definition: u64,
@@ -36,7 +36,7 @@ pub enum Session {
 /// Identity that a process claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientIdentity {
-    /// A client; a reader gets an id of its own, which no worker has.
+    /// A client; a reader gets an id that no worker has.
     Client {
         /// Id by which the shards know the client.
         id: Id,

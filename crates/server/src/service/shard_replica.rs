@@ -53,7 +53,7 @@ pub struct ShardReplica {
     limit: Option<MemoryLimit>,
     /// Reason why the copy is lost, if it is; events are ignored then.
     failure: Option<Error>,
-    /// Tables with which a new shard begins; `None` means unwritten rows.
+    /// Tables with which a new shard begins; `None` if no row is written yet.
     pub restored: Option<Tables>,
     /// Number of applied updates.
     pub updates: u64,
@@ -98,7 +98,7 @@ impl ShardReplica {
         self.failure.as_ref()
     }
 
-    /// Returns whether this server has the copy of a replica in this view.
+    /// Returns whether this server has the copy that it had as a replica of this view.
     pub fn keeps(&self, view: &View) -> bool {
         self.failure.is_none() && self.shard.keeps(view)
     }

@@ -77,7 +77,7 @@ pub enum Action {
         /// Newest push of each worker.
         pushes: Frontier,
     },
-    /// Copies the tables as they are now, for a snapshot of the job.
+    /// Copies the current tables, for a snapshot of the job.
     Capture {
         /// Number of the snapshot.
         snapshot: u64,

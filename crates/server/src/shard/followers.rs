@@ -1,4 +1,5 @@
-//! Followers: the backups and learners as the primary sees them, and what it sends to each.
+//! Followers: the backups and learners as the primary knows them, and the messages that it sends to
+//! each.
 
 use std::time::Duration;
 
@@ -73,7 +74,8 @@ impl Follower {
         self.matched != Some(copy.log.last()) || self.committed != copy.log.committed()
     }
 
-    /// Sends again what the follower lacks, unless it has made progress since the last call.
+    /// Sends everything that the follower lacks again, unless the follower has made progress since the
+    /// last call.
     pub fn repeat(&mut self, sender: &Sender<'_>, actions: &mut Vec<Action>) {
         let is_stuck = self.matched == self.matched_before;
         self.matched_before = self.matched;

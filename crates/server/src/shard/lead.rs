@@ -20,19 +20,20 @@ use crate::write::{Entry, Pull, Push, Write};
 /// again.
 const DELAY: Duration = Duration::from_secs(1);
 
-/// State of a primary that is not replicated.
+/// State that only the primary has; it is not replicated.
 #[derive(Clone, Debug)]
 pub struct Lead {
     /// Clocks after all entries of the log, committed or not.
     logged: Clocks,
     followers: Vec<Follower>,
-    /// Last entry of the log when the view began. Earlier primaries may have acknowledged any entry up to it.
+    /// Last entry of the log when the view began. Earlier primaries may have acknowledged any entry up
+    /// to this one.
     inherited: u64,
     /// Waiting pushes in order of arrival, at most one per worker: its next one.
     pushes: VecDeque<Push>,
     pulls: Vec<Pull>,
     next_tick: Duration,
-    /// Time at which workers are told for which worker their requests wait; `None` while no request waits.
+    /// Time at which waiting workers are told which worker they wait for; `None` while no request waits.
     next_delay: Option<Duration>,
     /// Snapshot for which pushes are held, if there is one.
     hold: Option<WriteBarrier>,
@@ -68,7 +69,7 @@ impl Lead {
         [hold, self.next_delay].into_iter().flatten().fold(self.next_tick, Duration::min)
     }
 
-    /// Tells workers for which worker their requests wait, once they have waited for a while.
+    /// Tells workers whose requests have waited for a while which worker they wait for.
     pub fn tell_delays(&mut self, now: Duration, actions: &mut Vec<Action>) {
         if self.pushes.is_empty() && self.pulls.is_empty() {
             self.next_delay = None;
@@ -133,8 +134,8 @@ impl Lead {
         is_due && !self.pushes.iter().any(|push| push.client == id)
     }
 
-    /// Returns the step of the slowest worker. If the next push of a worker waits, its step shows that the
-    /// worker has skipped the steps before it.
+    /// Returns the step of the slowest worker. If a worker's next push is waiting, the worker has
+    /// skipped the steps before that push.
     fn slowest(&self, clocks: &Clocks) -> u64 {
         let is_next = |push: &Push| clocks.pushed(push.client) == Some(push.number - 1);
         let next = |id| self.pushes.iter().find(|push| push.client == id && is_next(push));
@@ -257,7 +258,7 @@ impl Shard {
         Some(Write::Workers(self.workers.clone()))
     }
 
-    /// Appends a write and sends it to all followers that were sent the entries before it.
+    /// Appends a write, and sends it to all followers to which the earlier entries were sent.
     fn append(&mut self, write: Write, now: Duration, actions: &mut Vec<Action>) {
         let (Some(lead), Some(copy)) = (&mut self.lead, &mut self.copy) else { return };
         let (view, beat) = (self.view.number, self.options.beat);

@@ -1,4 +1,5 @@
-//! Primary in a snapshot of the job: it holds pushes until its tables contain exactly a frontier.
+//! A primary during a snapshot of the job: it holds pushes back until its tables contain exactly the
+//! pushes of a frontier.
 //!
 //! Laws: captured tables contain exactly the pushes up to the frontier; held pushes proceed once the tables
 //! are captured, the snapshot has ended, or [`super::Options::hold`] has passed.
@@ -16,7 +17,7 @@ use crate::write::Push;
 /// Order to the primary of a shard for a snapshot of the job. Later orders compare greater.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Order {
-    /// Admit no newer pushes than the log has, and report the newest pushes in the log.
+    /// Admit no pushes that are newer than those in the log, and report the newest pushes in the log.
     WriteBarrier,
     /// Admit exactly the pushes up to a frontier, and capture the tables.
     Take(Arc<Frontier>),
@@ -75,7 +76,8 @@ impl WriteBarrier {
         matches!(self.stage, Stage::Agreed(_))
     }
 
-    /// Returns whether a push of this worker is missing that belongs, or may belong, to the snapshot.
+    /// Returns whether this worker has a push that belongs, or may belong, to the snapshot and is not
+    /// logged yet.
     pub fn awaits(&self, id: Id, logged: &Clocks) -> bool {
         match &self.stage {
             Stage::Begun | Stage::Settled(_) => true,
@@ -88,7 +90,7 @@ impl WriteBarrier {
         matches!(self.stage, Stage::Begun)
     }
 
-    /// Admits nothing newer than the log from now on, and reports the log's newest pushes.
+    /// From now on, admits no push that is newer than those in the log. Reports the log's newest pushes.
     pub fn settle(&mut self, logged: &Clocks, actions: &mut Vec<Action>) {
         if self.is_begun() {
             let pushes = logged.frontier();

@@ -31,8 +31,8 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Creates a draft, unless another server has created it, and removes abandoned ones. Its name contains
-    /// the id of the process that asked, so jobs never share a draft.
+    /// Creates a draft, unless another server has created it, and removes abandoned drafts. Its name
+    /// contains the id of the process that asked, so jobs never share a draft.
     ///
     /// # Errors
     /// If the store cannot be written to.

@@ -26,7 +26,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Opens the snapshot at a location, or the newest one there.
+    /// Opens the snapshot at a location, or the newest snapshot in this folder or bucket.
     ///
     /// # Errors
     /// If there is no snapshot, or its manifest is damaged.

@@ -95,7 +95,8 @@ fn written(location: &Location, definition: &Definition, touched: &[(u8, u64)]) 
     write_with(location.store().unwrap(), (1, 9), definition, touched)
 }
 
-/// Writes a snapshot of the tables with this number of a job's process and returns its name.
+/// Writes a snapshot of the tables with this number, requested by a process of a job, and returns its
+/// name.
 pub fn write_with(
     store: Arc<dyn Store>,
     (number, asker): (u64, u64),

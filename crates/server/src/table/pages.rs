@@ -1,4 +1,4 @@
-//! Pages of a shard's tables: in memory, or beyond a limit in a file.
+//! Pages of a shard's tables. They are in memory; beyond a memory limit, they are in a file.
 //!
 //! Reading or writing a row brings its page into memory, and SIEVE ([`thinwire_rows::Sieve`]) chooses the
 //! page to evict. An evicted page is written to the file only if it has changed since it was read. Laws: a
@@ -79,8 +79,8 @@ impl Pages {
         Pages { pages, ..Pages::default() }
     }
 
-    /// Returns the bytes that stay in memory for `count` pages under a limit: the state of each page and its
-    /// place in the queue.
+    /// Returns the bytes that `count` pages take in memory even when they are in the file: the state of
+    /// each page and its entry in the queue.
     pub fn least_bytes(count: u64) -> u64 {
         count * (size_of::<Page>() as u64 + 9) + 8
     }
@@ -239,7 +239,7 @@ impl Pages {
         }
     }
 
-    /// Stores a failure: the content of pages is unknown from here on.
+    /// Stores the failure of a result, after which the content of pages is unknown.
     fn noted<T>(&mut self, result: Result<T, Error>) -> Result<T, Error> {
         result.inspect_err(|error| self.failure = Some(error.to_string()))
     }

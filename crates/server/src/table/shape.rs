@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use thinwire_update::Rows;
 
-/// Largest size of a page in bytes, unless a single row is longer. Larger pages cost longer reads for what
-/// may be one row; smaller ones cost more bookkeeping.
+/// Largest size of a page in bytes, unless a single row is longer. Larger pages would make reads longer,
+/// even if only one row is needed; smaller pages would need more bookkeeping.
 pub const PAGE_BYTES: usize = 4096;
 
 /// Layout of a table's pages.

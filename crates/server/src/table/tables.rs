@@ -94,8 +94,8 @@ impl Tables {
         })
     }
 
-    /// Sets the values of unwritten rows from `first` on, row by row. The rows count as written, but by no
-    /// push.
+    /// Sets the values of unwritten rows from `first` on, row by row. The rows then count as written,
+    /// although no push has updated them.
     ///
     /// # Errors
     /// If the disk of spilled rows fails.

@@ -3,8 +3,8 @@
 //! A message of at most [`FRAGMENT_BYTES`] is one frame. A longer message is cut into fragments of full
 //! length except the last. Each fragment begins with two bytes: its kind, and a byte that is 1 in the last
 //! fragment. Frames of a connection arrive in order, and no other frame comes between the fragments of a
-//! message. Law: each message has exactly one sequence of frames, and the receiver buffers at most the bytes
-//! that it allows.
+//! message. Law: each message has exactly one sequence of frames, and a receiver buffers at most the
+//! number of bytes that it has set as its limit.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ fn frame(message: &[u8], at: usize) -> Option<Cow<'_, [u8]>> {
     Some(Cow::Owned([&[FRAGMENT, u8::from(is_last)], chunk].concat()))
 }
 
-/// Message of which some frames are sent.
+/// Message of which some frames have been sent.
 #[derive(Debug, Default)]
 pub struct Outgoing {
     message: Arc<Vec<u8>>,

@@ -12,11 +12,11 @@ use crate::clocks::number;
 use crate::values::Values;
 use crate::write::{Part, Pull};
 
-/// Largest number of rows in the runs of one pull, since they take memory in the receiver but few bytes on
-/// the wire.
+/// Largest number of rows in the runs of one pull. It is limited because a run takes few bytes on the
+/// wire, but much memory in the receiver.
 pub const PULL_ROWS_MAX: usize = 1 << 18;
 
-/// Rows as they travel.
+/// Rows as they are sent.
 #[derive(Serialize, Deserialize)]
 pub enum Rows<'a> {
     /// Eight bytes each.
@@ -91,7 +91,7 @@ impl<'de> Deserialize<'de> for Part {
     }
 }
 
-/// Pull as it travels.
+/// Pull as it is sent.
 #[derive(Serialize, Deserialize)]
 pub struct PullFields<'a> {
     pub client: Id,

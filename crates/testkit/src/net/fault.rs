@@ -10,7 +10,7 @@ pub enum Fault {
     Kill(usize),
     /// Powers a machine off; the others are not notified.
     PowerOff(usize),
-    /// Kills a process in the middle of its next event, after some of the actions.
+    /// Kills a process while it handles its next event, after it has performed some of the actions.
     Falter {
         /// The node.
         node: usize,

@@ -25,7 +25,7 @@ struct JobAddress<N: Node> {
     saved: Option<Vec<u8>>,
     /// Number of the last request to be woken.
     wish: u64,
-    /// Number of actions of the next event after which it is killed.
+    /// Number of actions of the next event after which the node is killed.
     falters: Option<usize>,
     is_paused: bool,
     held: Vec<Event<N::Message>>,
@@ -124,7 +124,7 @@ impl<N: Node> Net<N> {
         self.queue.push(at.as_nanos() as u64, Entry::Fault(fault));
     }
 
-    /// Schedules an order to a node, whichever life it then has.
+    /// Schedules an order to a node; it also reaches the node after a restart.
     pub fn order(&mut self, at: Duration, node: usize, message: N::Message) {
         let event = Event::Order(message);
         self.queue.push(at.as_nanos() as u64, Entry::Node { node, life: u32::MAX, event });
@@ -168,7 +168,8 @@ impl<N: Node> Net<N> {
         );
     }
 
-    /// Delivers an event to a node in this life, or keeps it until the node continues.
+    /// Delivers an event to a node, if the node has not restarted since; keeps it while the node is
+    /// stopped.
     fn reach(&mut self, node: usize, life: u32, event: Event<N::Message>) -> Option<usize> {
         let job_address = &mut self.seats[node];
         let is_blocked = matches!(event, Event::Message { from, .. } | Event::Closed { peer: from }

@@ -115,7 +115,8 @@ impl From<Sealed<Progress>> for Checkpoint {
     }
 }
 
-/// Returns the checkpoint that a user means by `path`: the one at this path, or the newest in it.
+/// Returns the checkpoint that a user means by `path`: the checkpoint at this path, or the newest one in
+/// this folder.
 ///
 /// # Errors
 /// If there is no checkpoint, or its manifest is damaged.

@@ -34,8 +34,8 @@ impl Wanted {
         Wanted { name, parts, values: vec![0.0; elements], found: 0, taken: Vec::new() }
     }
 
-    /// Copies the elements that another part has of this one; returns false if some of them were found
-    /// before.
+    /// Copies the elements that another part shares with this one; returns false if some of them were
+    /// found before.
     fn take(&mut self, start: &[usize], shape: &[usize], values: &[f32]) -> bool {
         let dims = self.parts.iter().zip(start.iter().zip(shape));
         let overlap = dims.map(|(part, (start, length))| {

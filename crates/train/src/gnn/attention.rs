@@ -15,8 +15,8 @@ const SLOPE: f32 = 0.2;
 #[derive(Debug)]
 pub struct Attended {
     z: Matrix,
-    /// Scores of messages before LeakyReLU: first of each destination itself, then of its edges. A row has
-    /// one value per head.
+    /// Scores of messages before LeakyReLU: first those of each destination to itself, then those of its
+    /// edges. A row has one value per head.
     scores: Matrix,
     /// Attention weights of the same messages.
     shares: Matrix,

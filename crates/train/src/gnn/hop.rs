@@ -1,7 +1,7 @@
 //! Hops: the edges of a block, with a factor for every message.
 //!
-//! A hop maps the values of its sources to those of its destinations, which are the first sources. It is a
-//! matrix, so its backward pass uses the transposed matrix: `<sum(x), y> = <x, turned(y)>`.
+//! A hop maps the values of its sources to values of its destinations, which are the first sources. This
+//! map is a matrix, so its backward pass uses the transposed matrix: `<sum(x), y> = <x, turned(y)>`.
 
 use rayon::prelude::*;
 use thinwire_graph::{Adjacency, Block, Sample};
@@ -49,8 +49,8 @@ impl<'a> Hop<'a> {
         self
     }
 
-    /// Sets the factors for a row of `D^-1/2 (A + I) D^-1/2`, where `D` is the in-degrees plus one. Drawn
-    /// in-neighbours represent all of them, so that the expected sum is that of the whole graph.
+    /// Sets the factors for a row of `D^-1/2 (A + I) D^-1/2`, where `D` is the in-degrees plus one. The
+    /// drawn in-neighbours are weighted so that the expected sum equals the sum over all in-neighbours.
     fn normalized(mut self, vertices: &[u32], graph: &Adjacency) -> Hop<'a> {
         let root = |number: usize| (graph.degree(vertices[number]) as f32 + 1.0).sqrt();
         for (column, vertex) in vertices[..self.destinations()].iter().enumerate() {

@@ -133,8 +133,8 @@ impl Network {
         &self.parameters
     }
 
-    /// Draws first values: matrices uniformly, after Glorot and Bengio ("Understanding the difficulty of
-    /// training deep feedforward neural networks", 2010); biases are 0.
+    /// Draws initial values: for matrices uniformly, after Glorot and Bengio ("Understanding the
+    /// difficulty of training deep feedforward neural networks", 2010); biases are 0.
     pub fn initial(&self, seed: u64) -> Vec<Vec<f32>> {
         let draw = |(step, parameter): (u64, &Parameter)| {
             let [rows, columns] = parameter.shape[..] else {

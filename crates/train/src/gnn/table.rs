@@ -1,9 +1,9 @@
 //! Table of trained rows: features of vertices of a graph that has no features.
 //!
 //! Every rank has the whole table. After each step, ranks exchange the gradients of the rows that their
-//! batches used, and all of them update the same rows, so tables stay equal bit by bit. Law: the gradient of
-//! a row is the sum over ranks, in order, so a step of several ranks equals that of one rank with all their
-//! seeds.
+//! batches used, and all of them update the same rows, so tables stay equal bit by bit. Law: the
+//! gradient of a row is the sum over ranks, in rank order, so a step of several ranks equals a step of
+//! one rank with all their seeds.
 
 use thinwire_model::Part;
 use thinwire_sync::Synchronizer;
@@ -25,7 +25,7 @@ pub struct Table {
     width: usize,
     learning_rate: f32,
     values: Vec<f32>,
-    /// For each row, the running mean of its gradients, and then that of their squares.
+    /// For each row, the running mean of its gradients, followed by the running mean of their squares.
     state: Vec<f32>,
     /// Number of updates of every row.
     updates: Vec<u32>,

@@ -246,7 +246,7 @@ impl Trainer {
         self.gathered(figures)
     }
 
-    /// Takes a step, in which this rank has the share `share` of the seeds.
+    /// Takes a step, in which this rank has the fraction `share` of the seeds.
     fn step(&mut self, share: f32) -> Result<Figures, Error> {
         let begun = Instant::now();
         let batch = self.loader.next().map_err(unloaded)?;

@@ -5,8 +5,9 @@
 //! agree on a step. If each rank trains independently, the others receive the row some steps later, and the
 //! adjustment takes effect at the end of the next round.
 //!
-//! Law: terms are the same on all ranks after the same step. They are part of the state that joiners take
-//! over and that checkpoints contain.
+//! The batch, the factor of the learning rate and the error budget in force are called terms. Law: terms
+//! are the same on all ranks after the same step. They are part of the state that joiners take over and
+//! that checkpoints contain.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -60,7 +61,7 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// Returns the terms at the beginning of a training.
+    /// Returns the batch and other terms at the beginning of a training.
     pub fn new(batch: usize) -> Terms {
         Terms { batch, first_batch: batch, rate: 1.0, error_budget: None, since: 0, rows: 0 }
     }
@@ -86,7 +87,7 @@ impl Terms {
         self.rows_before(step) / self.first_batch as u64
     }
 
-    /// Puts a proposal in force from a step on.
+    /// Applies a proposal from a step on.
     fn adopt(&mut self, proposal: Proposal, step: u64) {
         if proposal.batch > 0 && proposal.batch != self.batch {
             (self.rows, self.since) = (self.rows_before(step), step);
@@ -123,7 +124,8 @@ struct Proposal {
 }
 
 impl Proposal {
-    /// Returns the proposal and the seconds so far as notes of a step, all of which f32 represents exactly.
+    /// Returns the proposal and the seconds so far as numbers for the row of a step. f32 represents all
+    /// of them exactly.
     fn notes(self, elapsed_s: f64) -> [f32; NOTES] {
         [self.batch as f32, self.rate, self.error_budget, elapsed_s as f32]
     }
@@ -189,7 +191,7 @@ impl Adaptation {
         self.elapsed_s + self.at.elapsed().as_secs_f64()
     }
 
-    /// Returns the notes of this rank for the next step; empty without policies.
+    /// Returns the notes that this rank sends in the next step; empty without policies.
     pub fn notes(&self) -> Vec<f32> {
         match self.policies.is_empty() {
             true => Vec::new(),
@@ -197,8 +199,8 @@ impl Adaptation {
         }
     }
 
-    /// Reads the notes of all ranks with steps that were applied, and puts rank 0's proposals in force from
-    /// the next step, number `step`, on. Batches stay multiples of `unit` rows.
+    /// Reads the notes that all ranks have sent in applied steps, and applies rank 0's proposals from
+    /// the next step on, which has the number `step`. Batches remain multiples of `unit` rows.
     pub fn take(&mut self, told: Vec<Told>, terms: &mut Terms, step: u64, unit: usize) {
         for Told { step: noted, notes } in told {
             let Some(first) = notes.first().filter(|_| !self.policies.is_empty()) else { return };
@@ -233,7 +235,7 @@ impl Adaptation {
         (self.proposal, self.ranks) = (Proposal::default(), None);
     }
 
-    /// Returns whether a request is not in force yet.
+    /// Returns whether a request has not taken effect yet.
     pub fn is_pending(&self) -> bool {
         self.proposal != Proposal::default()
     }

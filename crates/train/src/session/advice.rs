@@ -37,9 +37,9 @@ pub(super) struct Advice {
 }
 
 impl Settled {
-    /// Returns a mode that would hide the communication, if the present mode does not and the other would be
-    /// faster. A round of each fragment moves its part of all parameters as an all-reduce does, and travels
-    /// while the next steps compute.
+    /// Returns a mode that would hide the communication, if the present mode does not and the other mode
+    /// would be faster. It assumes that a round of each fragment sends as many bytes as an all-reduce of
+    /// that part of the parameters, and is sent while the next steps compute.
     pub fn advice(self) -> Option<Advice> {
         let Settled { step_s, wait_s, elements, ranks, bytes_per_s } = self;
         if ranks < 2 || wait_s <= WAIT * step_s {

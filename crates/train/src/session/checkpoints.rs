@@ -176,11 +176,11 @@ pub(super) enum SaveKind {
     /// After the last step: if the checkpoint cannot be written, it is saved elsewhere, and the training
     /// ends with an error.
     Last,
-    /// Between steps of fixed ranks: a failure ends the training, unless the place of checkpoints is only
-    /// away for a while.
+    /// Between steps of fixed ranks: a failure ends the training, unless the storage of checkpoints is
+    /// only temporarily unavailable.
     Between,
-    /// Between steps of an elastic job: a checkpoint that cannot be written is skipped, and the training
-    /// continues.
+    /// Between steps of an elastic job: if a checkpoint cannot be written, it is skipped, and the
+    /// training continues.
     Elastic,
 }
 

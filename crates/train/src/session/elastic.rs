@@ -1,13 +1,14 @@
 //! Training of a member of an elastic job, from epoch to epoch.
 //!
-//! Each epoch is a [`TrainingLoop`] among its members. It ends after a step that all agree on, or with the
-//! loss of a peer; this process keeps its [`TrainingProgress`] and its replica, as a [`Detached`] one. The
-//! next epoch begins with the state of its state sources, which re-form their exchange; joiners take over
-//! this state. Without state sources, all members begin with the last checkpoint, or from the start.
+//! Each epoch is a [`TrainingLoop`] among its members. It ends after a step that all members agree on,
+//! or with the loss of a peer. Between epochs, this process keeps its [`TrainingProgress`] and its
+//! replica, as a [`Detached`]. The next epoch begins with the state of its state sources, which re-form
+//! their exchange; joiners take over this state. Without state sources, all members begin with the last
+//! checkpoint, or from the start.
 //!
-//! When all members leave, they save their state together in their last step. If no other process continues
-//! after a loss, a process saves its own state alone, unless another process has saved one that is at least
-//! as new.
+//! When all members leave, they save their state together in their last step. If no other process
+//! continues after a loss, a process saves its own state alone, unless another process has saved a state
+//! that is at least as new.
 //!
 //! Law: the members of the next epoch repeat a step in which a peer was lost, with the same rows of data.
 //!
@@ -152,8 +153,8 @@ impl Elastic<'_> {
         }
     }
 
-    /// Writes a checkpoint of this process's state after its last epoch, unless there is one of the same step
-    /// or a later one.
+    /// Writes a checkpoint of this process's state after its last epoch, unless a checkpoint of the same
+    /// or a later step exists.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -181,8 +182,8 @@ impl Elastic<'_> {
         ))
     }
 
-    /// Writes a checkpoint of the replica, unless the job has one of the same step or a later one. Returns
-    /// the step and the path of the newest checkpoint.
+    /// Writes a checkpoint of the replica, unless the job has a checkpoint of the same or a later step.
+    /// Returns the step and the path of the newest checkpoint.
     fn save_in_turn(
         &self,
         replica: &mut Replica<'_, '_>,
@@ -271,7 +272,7 @@ impl Elastic<'_> {
         })
     }
 
-    /// Tells the coordinator that all steps are done; if that fails, rank 0 reports it.
+    /// Tells the coordinator that all steps are done; if that fails, rank 0 reports the failure.
     fn tell_completion(&self, membership: &Membership, world: World) -> Result<(), Error> {
         match membership.complete() {
             Err(error) if world.rank() == Rank(0) => {
@@ -281,8 +282,8 @@ impl Elastic<'_> {
         }
     }
 
-    /// Returns the replica with the newest state, and the progress up to it. If this fails because a peer is
-    /// lost, this process keeps its own state for the next epoch.
+    /// Returns the replica with the newest state, and the progress up to that state. If this fails
+    /// because a peer is lost, this process keeps its own state for the next epoch.
     fn begin<'b>(
         &mut self,
         epoch: &Epoch,

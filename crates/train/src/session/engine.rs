@@ -45,7 +45,7 @@ pub(super) struct Detached {
 }
 
 impl Detached {
-    /// Continues among the ranks of a channel; each of them calls this or starts new.
+    /// Continues among the ranks of a channel. Each of them either calls this or starts a new engine.
     ///
     /// # Errors
     /// If the settings of ranks differ, or a peer is lost. The call may be repeated with another channel.
@@ -97,7 +97,7 @@ impl<'a> Engine<'a> {
         Ok(engine.with_rounds(rounds))
     }
 
-    /// Returns a rank that joins the rounds of others, with the state of rank 0's optimiser.
+    /// Returns a rank that joins the rounds of other ranks, with the state of rank 0's optimiser.
     ///
     /// # Errors
     /// If the state belongs to another model, the settings of ranks differ, or a peer is lost.
@@ -213,7 +213,7 @@ impl<'a> Engine<'a> {
         Ok(engine)
     }
 
-    /// Applies these terms from the next step on.
+    /// Applies these terms (batch, factor of the learning rate, error budget) from the next step on.
     ///
     /// # Errors
     /// If this rank has no part of the batch.
@@ -256,8 +256,8 @@ impl<'a> Engine<'a> {
         self.computation.file.is_some()
     }
 
-    /// Takes a step that began at `begun`, and sends the other ranks a wish about the end of the epoch.
-    /// Returns the step and the highest wish of any rank.
+    /// Takes a step that began at `begun`, and sends the other ranks this rank's wish about the end of
+    /// the epoch. Returns the figures of the step and the highest wish of any rank.
     ///
     /// # Errors
     /// If a peer is lost or disagrees.
@@ -429,7 +429,8 @@ impl<'a> Engine<'a> {
         Ok(state.plan)
     }
 
-    /// Returns the order in which gradients leave, on which buckets depend; it may differ between versions.
+    /// Returns the order in which gradients are sent. Buckets depend on this order, which may differ
+    /// between versions.
     pub fn order(&self) -> String {
         let names = self.executor.sync().parameters().iter().map(|parameter| &parameter.name[..]);
         let names = names.collect::<Vec<_>>().join(" ");

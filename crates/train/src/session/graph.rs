@@ -26,7 +26,7 @@ pub struct GraphSession<'a> {
     pub policy: Option<&'a Policy>,
     /// The folder of checkpoints.
     pub lock: &'a FolderLock,
-    /// Sink of what a user sees.
+    /// Receiver of the events that a user sees.
     pub observer: &'a dyn Observer,
 }
 
@@ -74,8 +74,8 @@ impl GraphSession<'_> {
         Ok(())
     }
 
-    /// Writes a checkpoint, if there is a folder. A failure ends the training, and the checkpoint is saved
-    /// elsewhere, unless passes are left and the folder is only away for a while.
+    /// Writes a checkpoint, if there is a folder. On a failure, the checkpoint is saved elsewhere and
+    /// the training ends, unless passes are left and the folder is only temporarily unavailable.
     fn save(&mut self) -> Result<(), Error> {
         let Some(policy) = self.policy else { return Ok(()) };
         let (step, is_over) = (self.trainer.steps(), self.trainer.position().pass >= self.passes);

@@ -54,10 +54,11 @@ pub struct Log {
     /// Seconds of training: only steps, without validation, checkpoints and measurements.
     pub trained_s: f64,
     steps: VecDeque<Step>,
-    /// Steps before which something else was done, while exchanges under way continued.
+    /// Steps before which something other than a step was done. Exchanges continued meanwhile, so these
+    /// steps appear faster.
     rested: BTreeSet<u64>,
     pause: bool,
-    /// Time of only computing, relative to the step with which it was measured.
+    /// Times of the computation alone, each relative to the step with which it was measured.
     alone: Vec<f64>,
     /// The last line from `auto`.
     auto: Option<String>,

@@ -52,9 +52,9 @@ use stretch::Stretches;
 const UNCUT: &str =
     "the plan cuts nothing: every rank computes the whole step, and nothing is sent";
 
-/// Ranks of a training, and the way in which they meet.
+/// Ranks of a training, and the way in which they connect.
 pub enum Ranks<'a> {
-    /// A fixed number of ranks, which have met.
+    /// A fixed number of ranks, which are connected.
     Fixed {
         /// Connection of all ranks.
         channel: Channel,

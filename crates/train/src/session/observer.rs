@@ -32,7 +32,7 @@ impl Observer for () {
 
 /// Events of a training, on all ranks unless stated otherwise.
 pub enum Event<'a> {
-    /// A line for the user, on the rank that knows it first.
+    /// A line for the user, sent on one rank.
     Line(String),
     /// A line about this process in its job.
     OfProcess(String),

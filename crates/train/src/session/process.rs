@@ -16,7 +16,8 @@ use crate::spmd::Modality;
 pub struct Session<'a> {
     /// Settings of all ranks.
     pub settings: &'a Settings<'a>,
-    /// Place of this process. In a job whose number of ranks changes, each epoch determines the rank.
+    /// Rank, world and hosts of this process. In a job whose number of ranks changes, each epoch
+    /// determines the rank.
     pub place: &'a Place,
     /// Signals.
     pub interrupt: &'a Interrupt,
@@ -29,7 +30,7 @@ pub struct Session<'a> {
 /// Way in which a training ends for one process.
 #[derive(Debug)]
 pub enum Ended {
-    /// The training is over; the place is the one in the last epoch.
+    /// The training is over; the place is this process's rank and world in the last epoch.
     Over(Place, Box<Outcome>),
     /// The process has left a training that continues.
     Left,

@@ -13,7 +13,8 @@ pub enum Role<'a> {
     Fixed,
     /// Member of an elastic job.
     Member(&'a Membership),
-    /// Worker of a job with servers, in the epoch with this number; its ranks exchange nothing.
+    /// Worker of a job with servers, in the epoch with this number. The workers exchange nothing with
+    /// each other.
     Worker(&'a Presence, u32),
 }
 
@@ -27,7 +28,7 @@ impl Role<'_> {
         }
     }
 
-    /// Sends figures for display to the coordinator, if there is one.
+    /// Sends figures to the coordinator, which displays them, if there is one.
     pub fn tell(self, figures: Map<String, Value>) {
         match self {
             Role::Fixed => {}
@@ -65,9 +66,9 @@ impl Role<'_> {
     }
 }
 
-/// Returns the record of a new epoch's changes. Ranks that were not members of the last epoch, `before`,
-/// count as joined. The number of state sources does not show this, since a member that lacks the last step
-/// also takes over the state.
+/// Returns the record of a new epoch's changes. Ranks that are not in `before`, the members of the last
+/// epoch, count as joined. The number of state sources would not show this, since a member that lacks
+/// the last step also takes over the state.
 pub fn change(epoch: &Epoch, before: &[Id]) -> Change {
     let ranks = epoch.members.len();
     let joined = match before.is_empty() {

@@ -32,7 +32,7 @@ pub(super) struct Rounds {
     averager: Averager,
     /// Wishes and notes of all ranks.
     rows: DelayedRows,
-    /// Number of steps after which they are known.
+    /// Number of steps after which the rows of all ranks are known.
     lag: usize,
     /// Numbers in a row.
     width: usize,
@@ -40,7 +40,8 @@ pub(super) struct Rounds {
     held: Vec<Told>,
     /// Notes that were known when the last round ended.
     told: Vec<Told>,
-    /// Bytes that rounds have sent and time that they have waited, since the record was last read.
+    /// Bytes that rounds have sent, and the time for which they have waited, since the record was last
+    /// read.
     record: RoundRecord,
 }
 
@@ -156,8 +157,8 @@ impl Rounds {
         Ok((Wish::of(highest as i32), record))
     }
 
-    /// Sends the others a wish and the notes of the executor's last step. Returns the rows of all ranks of
-    /// some steps earlier, once there are any.
+    /// Sends the others a wish and the notes of the executor's last step. Returns the rows that all
+    /// ranks sent some steps earlier, once these have arrived.
     fn tell(
         &mut self,
         executor: &Executor<'_>,
@@ -172,7 +173,7 @@ impl Rounds {
         Ok(rows.map(|rows| rows.chunks(self.width).map(<[f32]>::to_vec).collect()))
     }
 
-    /// Keeps the notes of an earlier step; `last` is the last step.
+    /// Keeps the notes in rows of an earlier step; `last` is the last step.
     fn hold(&mut self, rows: Option<Vec<Vec<f32>>>, last: u64) {
         let Some(rows) = rows.filter(|_| self.width > 1) else { return };
         let notes = rows.into_iter().map(|row| row[1..].to_vec()).collect();

@@ -34,7 +34,7 @@ pub struct ServerSettings {
     pub consistency: Consistency,
     /// Optimiser of the servers.
     pub optimizer: Optimizer,
-    /// Number of backups of each value: servers that have it in addition to the first one.
+    /// Number of backups of each value: servers that have the value in addition to the primary.
     pub backups: u32,
     /// Whether ranks average the gradients of some parameters among themselves.
     pub is_hybrid: bool,
@@ -171,15 +171,15 @@ impl Served {
         }))))
     }
 
-    /// Returns the number of bytes that a rank pushes in a step, counting values as f32. It pulls the same
-    /// number.
+    /// Returns the number of bytes that a rank pushes in a step, counting values as f32. The rank pulls
+    /// the same number.
     pub fn raw_bytes(&self) -> u64 {
         let link = self.0.borrow();
         4 * (link.pulled.len() - usize::from(link.loss.is_some())) as u64
     }
 
-    /// Returns the number of bytes that a rank pushes in a step, as values are sent. It pulls the same
-    /// number.
+    /// Returns the number of bytes that a rank pushes in a step, in the format in which values are sent.
+    /// The rank pulls the same number.
     pub fn step_bytes(&self) -> u64 {
         self.0.borrow().step_bytes()
     }

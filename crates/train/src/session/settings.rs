@@ -74,7 +74,7 @@ pub struct Computation {
     pub modality: Modality,
     /// Largest number of bytes or numbers from which a prediction is made.
     pub context: usize,
-    /// Description of the model, for its checkpoints.
+    /// Description of the model, which checkpoints contain.
     pub description: String,
     /// Every part of a batch is a multiple of this many rows: the model's own number of rows if it is
     /// fixed, and otherwise 1.

@@ -122,7 +122,7 @@ impl TrainingProgress {
         self.adaptation.elapsed_s()
     }
 
-    /// Continues from a checkpoint; `about` is its place.
+    /// Continues from a checkpoint; `about` has the first step, the position in the data and the terms.
     pub fn resume(&mut self, checkpoint: &Checkpoint, about: About) {
         self.seek(checkpoint.progress().step, about);
         let elapsed_s = checkpoint.progress().config[ELAPSED].as_f64();
@@ -194,7 +194,7 @@ impl<'a> TrainingLoop<'a> {
         })
     }
 
-    /// Returns the loop as one epoch of a job whose ranks may join and leave.
+    /// Returns the loop with this role, for an epoch of a job whose ranks may join and leave.
     #[must_use]
     pub fn with_role(self, role: Role<'a>) -> TrainingLoop<'a> {
         TrainingLoop { role, ..self }
@@ -254,7 +254,8 @@ impl<'a> TrainingLoop<'a> {
         self.engine.terms().batch != self.progress.terms.batch
     }
 
-    /// Waits for all ranks at the end of the training. A rank that is lost after this has done all steps.
+    /// Waits for all ranks at the end of the training. If a rank is lost after this call, it had done
+    /// all steps.
     ///
     /// # Errors
     /// If a rank is lost.
@@ -363,7 +364,7 @@ impl<'a> TrainingLoop<'a> {
         advice.map_or(Ok(()), |advice| session.say(advice.to_string()))
     }
 
-    /// Puts terms in force that leave the batch unchanged, and asks the policies on rank 0.
+    /// Applies the terms that leave the batch unchanged, and asks the policies on rank 0.
     fn adapt(&mut self) -> Result<(), Error> {
         let (session, terms) = (self.session, self.progress.terms);
         if !self.has_other_batch() && self.engine.terms() != terms {
@@ -442,9 +443,9 @@ impl<'a> TrainingLoop<'a> {
     }
 
     /// Writes a checkpoint if one is due. An error of the last checkpoint is kept until the training has
-    /// ended. In an elastic job, an error of any other checkpoint is only reported, since otherwise its ranks
-    /// would end one after the other; the previous checkpoint remains the newest, and there may be room for
-    /// the next one.
+    /// ended. In an elastic job, an error of any other checkpoint is only reported: otherwise, it would
+    /// end the job's ranks one after the other. The previous checkpoint then remains the newest, and
+    /// there may be room for the next one.
     fn save(&mut self) -> Result<(), Error> {
         let (settings, done) = (self.session.settings, self.progress.done());
         let over = self.due() != Due::Step;

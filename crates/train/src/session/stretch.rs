@@ -36,8 +36,8 @@ enum Standing<'a> {
 }
 
 impl Stretches<'_> {
-    /// Takes the steps of an epoch, with one batch after the other, starting with an engine that was built
-    /// for `batch` rows. Passes the last stretch to `end`, with what is due after its last step.
+    /// Takes the steps of an epoch. Whenever the batch changes, it builds a new engine; the first engine
+    /// is for `batch` rows. Passes the last stretch to `end`, with what is due after its last step.
     ///
     /// # Errors
     /// If the model cannot be built for a batch, or `end` fails.

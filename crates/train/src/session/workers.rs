@@ -217,10 +217,10 @@ impl Worker<'_> {
         Ok(lock.of_epoch(&epoch.coordinator.to_string(), epoch.number))
     }
 
-    /// Waits until all ranks have finished, which ends the job; a signal ends the wait. If ranks have joined
-    /// or left since the first epoch, others may have more steps to do, and servers must not wait for this
-    /// rank in those steps: so it leaves, unless it is the last. Returns its place in the last epoch; a rank
-    /// that leaves before others never has rank 0.
+    /// Waits until all ranks have finished, which ends the job; a signal ends the wait. If ranks have
+    /// joined or left since the first epoch, other ranks may have more steps to do. Servers must not
+    /// wait for this rank in those steps, so it leaves, unless it is the last. Returns its rank and the
+    /// number of ranks in the last epoch; a rank that leaves before others never has rank 0.
     fn finish(&self, place: Place) -> Place {
         let Worker { session, workers } = *self;
         let (presence, first) = (workers.presence, workers.epoch.number);
@@ -246,7 +246,8 @@ impl Worker<'_> {
         Place { rank: world.map_or(place.rank, |world| world.rank().0), ..place }
     }
 
-    /// Returns whether all ranks have reported that they have finished; false while the coordinator is away.
+    /// Returns whether all ranks have reported that they have finished; false while the coordinator does
+    /// not answer.
     fn all_are_done(&self, operator: &mut Option<Operator>) -> bool {
         let JobAddress { coordinator, token, .. } = self.workers.address;
         let connect = || Operator::connect(coordinator, token, ASK_EVERY).ok();

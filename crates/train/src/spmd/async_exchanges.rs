@@ -1,8 +1,8 @@
-//! The async exchanges of a rank: collectives and messages under way, on a separate thread.
+//! The asynchronous exchanges of a rank: collectives and messages that run on a separate thread.
 //!
-//! An exchange continues while this rank computes; a reader of the result waits for it. The address of every
-//! exchange consists of the step and its number in the program, so nothing depends on the order in which
-//! ranks begin exchanges.
+//! An exchange continues while this rank computes; a reader of the result waits for it. Every exchange
+//! is identified by the step and by its number in the program, so the order in which ranks begin
+//! exchanges does not matter.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub type Ticket = Receiver<Result<Vec<f32>, Failure>>;
 pub struct BoundPhase {
     /// The schedule with its codec.
     pub program: Arc<Program>,
-    /// For a reduce-scatter, the elements that stay on this rank, and are not encoded.
+    /// For a reduce-scatter, the range of elements that stay on this rank and are not encoded.
     pub own: Option<Range<usize>>,
     /// Rearrangements of the result.
     pub after: Vec<Rearrange>,
@@ -72,7 +72,7 @@ pub enum Priority {
 /// Sent bytes of exchanges, and whether they met non-finite numbers.
 #[derive(Clone, Debug, Default)]
 struct Tally {
-    /// Bytes that completed exchanges have handed to the links.
+    /// Bytes that completed exchanges have passed to the links.
     sent: Arc<AtomicU64>,
     /// Whether a codec has met a value that is not finite.
     nonfinite: Arc<AtomicBool>,
@@ -103,7 +103,7 @@ impl AsyncExchanges {
         self.channel.world()
     }
 
-    /// Starts an exchange; the second ticket is for the residual after it.
+    /// Starts an exchange. The second ticket is for the residual after the exchange.
     pub fn start(&self, values: Vec<f32>, exchange: Exchange) -> (Ticket, Ticket) {
         self.counted(values, exchange, self.tally())
     }
@@ -162,13 +162,13 @@ impl AsyncExchanges {
         self.channel.into_group().map_err(Error::exchange)
     }
 
-    /// Returns the bytes that completed exchanges have handed to the links so far, including headers.
+    /// Returns the bytes that completed exchanges have passed to the links so far, including headers.
     pub fn sent_bytes(&self) -> u64 {
         self.tally.sent.load(Ordering::Acquire)
     }
 
-    /// Returns whether all values were finite that codecs have met since the last call, in completed
-    /// exchanges of this rank's groups, on any of the groups' ranks.
+    /// Returns whether all values that codecs have read since the last call were finite. It covers
+    /// completed exchanges of this rank's groups, on all ranks of these groups.
     pub fn take_finite(&self) -> bool {
         !self.tally.nonfinite.swap(false, Ordering::AcqRel)
     }

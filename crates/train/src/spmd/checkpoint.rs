@@ -1,7 +1,8 @@
 //! A rank's parts of parameters and of the optimiser's state: writing them to a checkpoint, and reading them.
 //!
-//! Residuals of codecs are kept too. Those of the synchroniser are stored by parameter. Those of sums that a
-//! plan makes in every micro-batch are stored by the number of the exchange, which only the same plan has.
+//! Residuals of codecs are kept too. The synchroniser's residuals are stored by parameter. Residuals of
+//! sums that a plan makes in every micro-batch are stored by the number of the exchange, so only the
+//! same plan can load them.
 
 use std::collections::BTreeMap;
 
@@ -44,8 +45,8 @@ impl Executor<'_> {
         tensors
     }
 
-    /// Returns the parts as [`Executor::shards`] does, but with `values` in the place of the parameters'
-    /// values. They are in the order of the program.
+    /// Returns the parts as [`Executor::shards`] does, but with `values`, in the order of the program,
+    /// in place of the parameters' values.
     pub fn shards_of(&mut self, values: Vec<Vec<f32>>) -> Tensors {
         let own = std::mem::replace(&mut self.optimizer.values, values);
         let tensors = self.shards();

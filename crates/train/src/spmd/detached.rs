@@ -1,9 +1,10 @@
 //! Replicas that continue in another epoch of an elastic job.
 //!
-//! A replica leaves an epoch as a [`DetachedReplica`]: its last step was taken, or was lost with a peer and
-//! has no effect. In the next epoch it re-forms its exchange and becomes an [`Executor`] again, for the
-//! number of rows that it then has. Ranks that join start a new executor and take over a [`Snapshot`]. Every
-//! rank that has the newest state makes this snapshot, all with the same bytes.
+//! At the end of an epoch, a replica becomes a [`DetachedReplica`]. Its last step is either complete, or
+//! a peer was lost in it and it has no effect. In the next epoch it re-forms its exchange and becomes an
+//! [`Executor`] again, for the number of rows that it then has. Ranks that join start a new executor and
+//! take over a [`Snapshot`]. Every rank that has the newest state makes this snapshot, all with the same
+//! bytes.
 //!
 //! Law: the steps after a change equal those of a job of the new size that resumes from the same state.
 
@@ -143,7 +144,8 @@ impl<'a> Executor<'a> {
         Ok(executor)
     }
 
-    /// Takes over the state of the ranks that have the newest one; this rank's own residuals stay unchanged.
+    /// Takes over the state of the ranks that have the newest state; this rank's own residuals stay
+    /// unchanged.
     ///
     /// # Errors
     /// If the snapshot belongs to another model.

@@ -50,12 +50,12 @@ pub struct Executor<'a> {
     pub(super) training: &'a Training,
     pub(super) program: Program,
     declarations: Vec<Declaration>,
-    /// For every node, this rank's part of its axes. If parts of the batch have unequal work, this holds one
-    /// entry for every part whose work the rank may do.
+    /// For every node, this rank's part of the node's axes. If parts of the batch have unequal work, it
+    /// has one entry for every part whose work the rank may do.
     parts: Vec<Vec<Vec<Part>>>,
     pub(super) slots: Slots,
     sums: Vec<Sum>,
-    /// The parameters whose gradients have all their shares, and are not being reduced yet.
+    /// The parameters whose gradients are complete on this rank, and are not being reduced yet.
     complete: Vec<usize>,
     pub(super) optimizer: Optimizer,
     /// Optimiser of other processes, which replaces this rank's own.
@@ -366,9 +366,9 @@ impl<'a> Executor<'a> {
         self.all_notes.chunks(self.all_notes.len().div_ceil(self.world().size()).max(1))
     }
 
-    /// Returns the values that all ranks exchanged in the last step. Ranks exchange them before parameters
-    /// change: a separate exchange after that would wait for all new parameters to arrive, a time that the
-    /// next forward pass hides.
+    /// Returns the values that all ranks exchanged in the last step. Ranks exchange them before
+    /// parameters change. An exchange after that would have to wait until all new parameters have
+    /// arrived, which otherwise overlaps with the next forward pass.
     pub fn agreed(&self) -> Agreed {
         self.agreed
     }
@@ -378,14 +378,14 @@ impl<'a> Executor<'a> {
         &self.program
     }
 
-    /// Returns the bytes handed to the links so far. This includes headers, but not the bytes of
+    /// Returns the bytes passed to the links so far. They include headers, but not the bytes of
     /// [`Executor::gather`].
     pub fn sent_bytes(&self) -> u64 {
         self.slots.exchanges.sent_bytes() + self.exchange.sent_bytes
     }
 
-    /// Returns the bytes that all steps so far should have handed to the links, according to the program and
-    /// the transports of gradients.
+    /// Returns the bytes that all steps so far should have passed to the links, according to the program
+    /// and to the codecs of gradients.
     pub fn predicted_bytes(&self) -> u64 {
         (self.step - self.first) * self.program.other_bytes() + self.exchange.predicted_bytes
     }
@@ -473,15 +473,15 @@ impl<'a> Executor<'a> {
         done
     }
 
-    /// Returns whether this rank knows a loss, and the loss, scaled so that its mean over all ranks is that
-    /// over the batch.
+    /// Returns whether this rank knows a loss, and the loss, scaled so that its mean over all ranks is
+    /// the mean over the batch.
     fn told_loss(&self) -> [f32; 2] {
         let weight = self.share.map_or(1.0, |share| share * self.sync().world().size() as f32);
         self.loss.map_or([0.0; 2], |loss| [1.0, loss * weight])
     }
 
-    /// Returns the mean over this many micro-batches of the losses that ranks know. If parts of the batch
-    /// have unequal work, each rank knows its own share of the sum.
+    /// Returns the mean loss over this many micro-batches, from the losses that ranks know. If parts of
+    /// the batch have unequal work, each rank knows its own share of the sum.
     fn mean_loss(&self, known: &[Option<f32>], micro_batches: usize) -> f64 {
         let sums = known.iter().flatten().map(|sum| f64::from(*sum));
         let (sum, ranks) = sums.fold((0.0, 0.0), |(sum, ranks), one| (sum + one, ranks + 1.0));

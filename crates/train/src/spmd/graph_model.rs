@@ -34,7 +34,7 @@ pub struct GraphModel {
     plan: Plan,
     program: Program,
     parameters: Vec<Parameter>,
-    /// For every parameter of the program, its index among these.
+    /// For every parameter of the program, its index in `parameters`.
     places: Vec<usize>,
 }
 

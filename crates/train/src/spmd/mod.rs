@@ -1,8 +1,8 @@
 //! The executor: runs any plan of any model, without autodiff.
 //!
-//! Crate `model` has derived the gradients as nodes, so a step is one list of nodes. A plan determines where
-//! each node is computed, and crate `program` derives from it the program of one rank, as a value: so all
-//! transfers are known before anything runs. An [`Executor`] runs the program.
+//! Crate `model` has derived the gradients as nodes, so a step is one list of nodes. A plan determines
+//! where each node is computed, and crate `program` derives from the plan a list of instructions for one
+//! rank, the program. So all transfers are known before anything runs. An [`Executor`] runs the program.
 //!
 //! Law: under every plan, a step equals a step of one rank, within the precision of f32.
 

@@ -1,4 +1,4 @@
-//! Modality of a model, from its inputs: text or images.
+//! Modality of a model, text or images, as determined from the model's inputs.
 
 use thinwire_model::Graph;
 

@@ -1,4 +1,5 @@
-//! The async exchanges of a rank under test: the time of exchanges alone, and during computation.
+//! Test of a rank's asynchronous exchanges: it measures their time, without and with simultaneous
+//! computation.
 //!
 //! These are the executor's own exchanges, on the same kind of thread.
 
@@ -30,7 +31,7 @@ impl Probe {
         }
     }
 
-    /// Begins to sum `tensors` tensors of `elements` elements over all ranks, all at the same time.
+    /// Begins to sum `tensors` tensors of `elements` elements each over all ranks, all at the same time.
     pub fn begin(&mut self, tensors: usize, elements: usize) -> Vec<Ticket> {
         self.micro_batch_number += 1;
         let everybody: Vec<Rank> = (0..self.world.size() as u32).map(Rank).collect();

@@ -41,7 +41,7 @@ pub struct MessageEnd {
     pub number: u32,
 }
 
-/// Identity and priority of an exchange.
+/// Micro-batch and priority of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct When {
     /// A number for the exchange's micro-batch, equal on all ranks.
@@ -73,7 +73,7 @@ pub struct Slots {
     lasting: HashMap<Slot, Content>,
     /// Residuals of codecs.
     pub residuals: Residuals,
-    /// Messages that may not have left yet.
+    /// Messages that may not have been sent yet.
     outgoing: Vec<Ticket>,
     /// Number of gathers of all ranks so far.
     gathers: u64,
@@ -115,12 +115,12 @@ impl Slots {
         finish(&self.exchanges.gather(mine, self.gathers))
     }
 
-    /// Fills a slot of a micro-batch.
+    /// Stores a content in a slot of a micro-batch.
     pub fn put(&mut self, micro_batch: usize, slot: Slot, content: Content) {
         self.held.insert((micro_batch, slot), content);
     }
 
-    /// Returns whether a slot of a micro-batch holds something.
+    /// Returns whether a slot of a micro-batch has a content.
     pub fn is_filled(&self, micro_batch: usize, slot: Slot) -> bool {
         self.held.contains_key(&(micro_batch, slot))
     }
@@ -172,7 +172,8 @@ impl Slots {
         arrived(&mut content, shape, &self.waited_s)
     }
 
-    /// Starts a collective. A gradient uses its transport, with its residual.
+    /// Starts a collective. A gradient is sent with the codec and algorithm that were chosen for it, and
+    /// with the residual that its codec has left.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -259,7 +260,7 @@ impl Slots {
         self.outgoing.push(self.exchanges.start(values, exchange).0);
     }
 
-    /// Waits until all messages have left.
+    /// Waits until all messages have been sent.
     ///
     /// # Errors
     /// If a peer is lost.
@@ -291,9 +292,10 @@ impl Slots {
 
 /// Residuals of gradients' codecs, by the number of the exchange.
 ///
-/// A step sends the residuals with the gradients, and returns new ones. Law: results plus the residuals after
-/// the exchange equal gradients plus the residuals before it. A step that is skipped changes nothing: the
-/// earlier residuals are kept until the step is settled.
+/// In a step, residuals are added to the gradients that are sent, and the exchange returns new
+/// residuals. Law: results plus the residuals after the exchange equal gradients plus the residuals
+/// before it. A skipped step changes nothing: earlier residuals are kept until the outcome of the step
+/// is known.
 #[derive(Debug, Default)]
 pub struct Residuals {
     /// All residuals between two steps.

@@ -2,8 +2,8 @@
 //!
 //! Products are timed size by size, each with the products of its gradients. Operators that are limited by
 //! memory are timed together. The smallest operator measures the overhead. Nothing is fitted to trainings.
-//! The inputs of operators have left the cache since they were written, as in a training, where whole layers
-//! are computed in between.
+//! Before an operator is measured, its inputs have been evicted from the cache, as in a training, where
+//! whole layers are computed in between.
 
 use std::collections::BTreeMap;
 use std::mem::take;
@@ -59,7 +59,8 @@ const SETS_MAX: f64 = 64.0;
 /// Measured speeds of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Speed {
-    /// Floating-point operations of a product, and its speed in floating-point operations per second.
+    /// For products of several sizes, the number of floating-point operations and the speed in
+    /// operations per second.
     pub products: Vec<(f64, f64)>,
     /// Bytes per second that operators limited by memory read and write.
     pub memory_bytes_per_s: f64,
@@ -186,15 +187,15 @@ impl Job {
         self
     }
 
-    /// Returns whether a training runs the operator on inputs that are not read again, so that it may change
-    /// them in place.
+    /// Returns whether a training runs the operator on inputs that nothing reads afterwards, so that the
+    /// operator may change them in place.
     fn is_last_reader(&self) -> bool {
         matches!(self.operator, Operator::Arithmetic(_))
             || self.operator.name().ends_with("_backward")
     }
 
-    /// Runs the operator with the inputs of a set, which are created again if it may have changed them.
-    /// Returns the duration.
+    /// Runs the operator with the inputs of a set, and returns the duration. Creates the inputs again if
+    /// the operator may have changed them.
     fn run(&mut self, set: usize) -> Duration {
         let (set, last) = (set % self.inputs.len(), self.is_last_reader());
         let shapes: Vec<Vec<usize>> =

@@ -71,8 +71,8 @@ impl<'a> Strided<'a> {
         self
     }
 
-    /// Returns a view of these sizes, in which dimensions of length one repeat; missing ones are added in
-    /// front.
+    /// Returns a view of these sizes, in which dimensions of length one repeat. Missing dimensions are
+    /// added in front.
     ///
     /// # Panics
     /// If a dimension has neither length one nor the requested length.
@@ -121,7 +121,7 @@ impl<'a> Strided<'a> {
         made
     }
 
-    /// Returns the view with neighbouring dimensions joined if they are contiguous in memory.
+    /// Returns the view after joining neighbouring dimensions that are contiguous in memory.
     fn merged(&self) -> Strided<'a> {
         let mut merged: Vec<(usize, usize)> = Vec::new();
         for (size, stride) in self.sizes.iter().copied().zip(self.strides.iter().copied()) {

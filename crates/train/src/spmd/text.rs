@@ -13,7 +13,7 @@ use super::invalid;
 use crate::error::Error;
 use crate::{VOCABULARY, Windows};
 
-/// Inputs of one micro-batch, whole; each rank cuts its part out of them.
+/// Inputs of one whole micro-batch; each rank cuts its part out of them.
 pub type Inputs = HashMap<TensorId, Array>;
 
 /// Inputs of a model of text, by their tensors.
@@ -36,7 +36,8 @@ enum What {
     Tokens,
     Positions,
     Targets,
-    /// Number of the text (of two) to which a token belongs; here there is only one text.
+    /// Number of the text to which a token belongs, for models that read two texts; here it is always
+    /// the first.
     Segments,
 }
 

@@ -1,7 +1,7 @@
 //! Tensor of a rank: a shape, and f32 values in row-major order.
 //!
-//! Values are shared until they are changed. Indices are stored as values too; they are below 2^24, up to
-//! which f32 represents all whole numbers exactly.
+//! Values are shared until they are changed. Indices are stored as f32 values too. They are below 2^24,
+//! so f32 represents them exactly.
 
 use std::sync::Arc;
 

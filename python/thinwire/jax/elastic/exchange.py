@@ -1,7 +1,7 @@
 """The averager of an elastic job: a pytree of gradients, averaged over the ranks of an epoch.
 
-It is called between compiled programs: the ranks, and with them the synchronizer, change with each
-epoch, and a program would have to be recompiled for each.
+It is called between compiled programs. Inside them, a program would have to be recompiled in each
+epoch, because the ranks, and with them the synchronizer, change.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ class Exchange(exchange.Exchange):
 
         # Errors
 
-        InvalidError unless they are like the parameters.
+        InvalidError unless the leaves have the shapes and dtypes of the parameters.
         """
         return self._tree.flat(gradients)
 
     def average(self, leaves: Sequence[Any]) -> list[Any]:
-        """A list with the pytree of averages of these gradients; empty in a void step."""
+        """Returns a list with the pytree of averages of these gradients; an empty list in a void
+        step."""
         found: list[Any] = []
         if self.attempt(lambda: found.append(self._averaged(leaves))):
             self.complete()

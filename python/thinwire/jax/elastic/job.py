@@ -1,7 +1,8 @@
 """One rank of an elastic job with a state that is a pytree.
 
-A step computes gradients from the state, averages them, and makes the next state from both. A void step
-ends before the next state is made, so the state is unchanged, and nothing has to be restored.
+A step computes gradients from the state, averages them, and makes the next state from the state and
+the averages. A void step ends before the next state is made, so the state is unchanged and need not
+be restored.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from thinwire.jax.exchange import described
 from thinwire.jax.tree import names, values
 
 PIECES = 8
-"""The number of pieces into which a whole batch is cut, unless the program says how many rows they have."""
+"""The number of pieces into which a whole batch is cut, unless the program sets their number of
+rows."""
 
 
 class Elastic(Job):
@@ -44,9 +46,10 @@ class Elastic(Job):
                 loss = elastic.step(gradient, update, *batch)
 
     Args:
-        state: parameters, the optimizer's state, random keys, and whatever else a step changes,
-            created in the same way on every rank: arrays of any dtype, typed keys included, and
-            Python's numbers. It becomes that of the ranks already in the job, or rank 0's.
+        state: parameters, the optimizer's state, random keys, and whatever else a step changes:
+            arrays of any dtype, typed keys included, and Python's numbers. Create it in the same
+            way on every rank. It is replaced by the state of the ranks already in the job, or by
+            rank 0's.
         params: a pytree of the same structure as the gradients: float32, float16 or bfloat16, arrays or
             `jax.ShapeDtypeStruct`.
         batch: samples of a step, over all ranks.
@@ -67,8 +70,8 @@ class Elastic(Job):
     """
 
     state: Any
-    """The state after the last step that counts; a program may replace it between steps, alike on all
-    ranks."""
+    """The state after the last step that was not void. A program may replace it between steps, in
+    the same way on all ranks."""
 
     def __init__(
         self,
@@ -119,7 +122,8 @@ class Elastic(Job):
 
         # Errors
 
-        InvalidError for data of another form, and for data that differ from the job's.
+        InvalidError for anything but a pytree of arrays with rows, and for data that differ from
+        the job's.
         """
         arrays = host(data)
         loader = Loader(self, arrays, Stream(rows_of(arrays), self.batch, seed, shuffle, drop_last))
@@ -129,8 +133,8 @@ class Elastic(Job):
     def step(
         self, gradient: Callable[..., Any], update: Callable[[Any, Any], Any], *data: Any
     ) -> Any:
-        """Makes a step with this rank's part of a batch, as the loader returned it, and returns the
-        value of `gradient`, the mean over this part. Returns None after a void step, which the
+        """Makes a step with this rank's part of a batch, as the loader returned it. Returns the
+        mean of the values of `gradient` over this part, or None after a void step, which the
         loader's next batch repeats.
 
         Args:
@@ -150,8 +154,9 @@ class Elastic(Job):
 
         # Errors
 
-        InvalidError without a batch of the loader, for data with a different number of rows, for gradients
-        that are not like `params`, and for a next state that is another pytree.
+        InvalidError if the loader has returned no new batch, for data with a different number of
+        rows, for gradients whose structure, shapes or dtypes differ from those of `params`, and for
+        a next state that is a different pytree.
         """
         steps = self._exchange.steps
         if not steps.is_under_way:
@@ -189,7 +194,7 @@ class Elastic(Job):
         self._members.applied(self.steps)
 
     def compute(self, deal: Deal) -> None:
-        """Takes note of the part of a batch that comes next. The loader calls it.
+        """Records the part of a batch that comes next. The loader calls it.
 
         # Errors
 
@@ -228,7 +233,7 @@ class Elastic(Job):
         return total
 
     def _expect_kept(self) -> None:
-        """Refuses a function of gradients that has taken the memory of the state."""
+        """Refuses a `gradient` function that has donated the memory of the state."""
         for leaf in jax.tree_util.tree_leaves(self.state):
             if isinstance(leaf, jax.Array) and leaf.is_deleted():
                 raise InvalidError(
@@ -266,7 +271,7 @@ class Elastic(Job):
             self._follow_notice(said)
 
     def _hand_over(self, epoch: Epoch, state_sources: int) -> None:
-        """Gives the state of the first `state_sources` ranks to the others."""
+        """Copies the state of the first `state_sources` ranks to the others."""
         mine = list(self._arrays().values())
         theirs = hand_over.state(epoch, state_sources, self._averager.sync, mine)
         if epoch.rank < state_sources:

@@ -1,7 +1,7 @@
 """Batches of an elastic job as arrays, and their parts in pieces of one shape.
 
-The number of rows in a rank's part of a batch changes whenever a rank comes or goes, and JAX
-compiles a program for each shape. So parts are computed in pieces of equal size; the last one is
+The number of rows in a rank's part of a batch changes whenever a rank joins or leaves, and JAX
+compiles a program for each shape. So parts are computed in pieces of equal size; the last piece is
 padded with rows of weight 0.
 """
 
@@ -38,7 +38,7 @@ class Loader(Passes):
 
 
 def host(data: Any) -> Any:
-    """A pytree of arrays in host memory.
+    """Returns a pytree of arrays in host memory.
 
     # Errors
 
@@ -55,11 +55,11 @@ def host(data: Any) -> Any:
 
 
 def rows_of(data: Any) -> int:
-    """The number of rows of a pytree of arrays.
+    """Returns the number of rows of a pytree of arrays.
 
     # Errors
 
-    InvalidError if there are no arrays, or they differ.
+    InvalidError if there are no arrays, or their numbers of rows differ.
     """
     counts = {leaf.shape[0] for leaf in jax.tree_util.tree_leaves(data)}
     if len(counts) != 1:
@@ -70,7 +70,8 @@ def rows_of(data: Any) -> int:
 
 
 def pieces(data: Any, rows: int) -> Iterator[tuple[Any, np.ndarray[Any, Any]]]:
-    """Pieces of `rows` rows, each with the weights of its rows, which add up to 1 over all pieces.
+    """Divides a part into pieces of `rows` rows, each with the weights of its rows. All weights
+    together add up to 1.
 
     Rows that pad the last piece are copies of the last row, so that every function can compute with them.
     """

@@ -37,9 +37,10 @@ class Job(Protocol):
 
 
 class ElasticCallback(Callback):
-    """Counts steps like the job, so that later callbacks see the same numbers on all ranks.
+    """Sets MindSpore's number of steps to the job's, so that later callbacks see the same numbers
+    on all ranks.
 
-    `Model.train` counts void steps, which this callback undoes, and counts from 0 on a rank that joins.
+    `Model.train` itself also counts void steps, and counts from 0 on a rank that joins.
     """
 
     def __init__(self, job: Job) -> None:
@@ -64,7 +65,7 @@ class ElasticCallback(Callback):
             )
 
     def on_train_epoch_begin(self, run_context: RunContext) -> None:
-        """Begins a pass over the data, which is empty if the job has done it already."""
+        """Begins a pass over the data. The pass is empty if the job has completed it already."""
         told = run_context.original_args()
         told.train_dataset.begin_pass(told.cur_epoch_num - 1)
 

@@ -1,8 +1,8 @@
 """Batches of an elastic job for `Model.train`: every sample once in a pass, even if ranks join or leave.
 
 `Model.train` cannot repeat a step, but it asks for a batch before each step. After a void step it gets
-that step's samples again, divided among the ranks that remain. Batches that threads have loaded ahead for
-an earlier place are dropped.
+that step's samples again, divided among the ranks that remain. Batches that threads have prefetched
+for the previous division of the data are dropped.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ class Job(Protocol):
         """Records the part of the batch that comes next."""
 
     def keep(self) -> None:
-        """Undoes the changes that the program makes up to `resume`, or up to the next batch."""
+        """Makes `resume`, or the next batch, undo the changes that the program makes until then."""
 
     def resume(self) -> None:
-        """Keeps the program's changes from here on."""
+        """Undoes the program's changes since `keep`, if it was called; later changes remain."""
 
 
 class Dataset:
     """Batches for `Model.train` and `Model.fit`, from the job's current position. Made by
     `Elastic.dataset`.
 
-    It has the methods of a `mindspore.dataset.Dataset` that a training calls. It is not such a
-    pipeline: the source does the work of the pipeline's operations.
+    It has those methods of a `mindspore.dataset.Dataset` that a training calls. It is not a
+    MindSpore pipeline: the source must do the work of a pipeline's operations.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Dataset:
         collate: Callable[[Sequence[Any]], Any] | None = None,
         workers: int = 0,
     ) -> None:
-        """`workers` threads load ahead; without any, a batch is loaded when it is requested."""
+        """`workers` threads prefetch batches; with 0, a batch is loaded when it is requested."""
         self._job = job
         self._source = source
         self._collate = collate or collated
@@ -96,7 +96,7 @@ class Dataset:
         self._loading.clear()
 
     def begin_pass(self, number: int) -> None:
-        """Hands out batches up to the end of a pass. The callback calls it before each of them."""
+        """Allows batches up to the end of a pass. The callback calls it before each pass."""
         self._last_pass = number
         self._job.settle()
         if self._cursor.number > number or self.position.begun:
@@ -109,7 +109,7 @@ class Dataset:
         return self._cursor.stream.steps
 
     def create_tuple_iterator(self, **_options: Any) -> Dataset:
-        """The dataset itself, which ends at the end of each pass."""
+        """Returns the dataset itself, whose iteration ends at the end of each pass."""
         return self
 
     def reset(self) -> None:
@@ -119,7 +119,8 @@ class Dataset:
         return self
 
     def __next__(self) -> Batch:
-        """The next batch of this pass; that of the step before if it was void."""
+        """Returns the next batch of this pass, or the previous step's batch if that step was
+        void."""
         if self._last_pass is None:
             raise InvalidError("the training has no elastic.callback() among its callbacks")
         if self.position.number <= self._last_pass:
@@ -132,7 +133,7 @@ class Dataset:
         return batch
 
     def _loaded(self) -> tuple[Deal, Batch]:
-        """Waits for the next batch, and has later ones loaded meanwhile."""
+        """Waits for the next batch, while threads load later ones."""
         if self._pool is None:
             deal = self._cursor.ask(self._job.place)
             return deal, self._load(deal)
@@ -150,7 +151,8 @@ class Dataset:
 
 
 def collated(samples: Sequence[Any]) -> list[np.ndarray[Any, Any]]:
-    """Columns of samples, each sample a tuple of a value for each column, or one value."""
+    """Returns the columns of samples. Each sample is a tuple with a value for each column, or a
+    single value."""
     rows = [each if isinstance(each, (tuple, list)) else (each,) for each in samples]
     return [np.stack([np.asarray(value) for value in column]) for column in zip(*rows)]
 

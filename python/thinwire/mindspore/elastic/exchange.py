@@ -1,7 +1,7 @@
 """The averager of an elastic job, called by operators of a graph while it runs.
 
-A graph cannot be run again after an operator of it has failed. So operators of a void step return
-like others, and the last one returns the averages, and whether the optimizer may apply them.
+A graph cannot be run again after one of its operators has failed. So in a void step operators
+return normally, and the last one returns the averages and whether the optimizer may apply them.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Exchange(exchange.Exchange):
         self._outcome = Outcome.VOID
 
     def buckets(self) -> list[list[int]]:
-        """Parameters of each bucket, numbered from the optimizer's last parameter, which is 0;
-        available once an epoch has begun."""
+        """Returns the parameters of each bucket. Parameters are numbered from 0, beginning with the
+        optimizer's last one. Call it after an epoch has begun."""
         return [bucket for bucket in self.sync.buckets() if bucket != [len(self._averages)]]
 
     def prepare(self) -> None:

@@ -37,8 +37,8 @@ class Elastic(Job):
         model.train(epochs, data, callbacks=[elastic.callback()])
 
     Args:
-        network: the network, created in the same way on every rank; its state becomes that of the
-            ranks already in the job, or rank 0's.
+        network: the network, created in the same way on every rank; its state is replaced by the
+            state of the ranks already in the job, or by rank 0's.
         optimizer: the optimizer of this network's parameters.
         batch: samples of a step, over all ranks.
         codec: how gradients travel, as in `GradExchange`.
@@ -189,7 +189,7 @@ class Elastic(Job):
             ms.set_rng_state(ms.Tensor(said["random"], ms.uint8))
 
     def _hand_over(self, epoch: Epoch, state_sources: int) -> None:
-        """Gives the state that is equal on the first `state_sources` ranks to the others."""
+        """Copies the state that is equal on the first `state_sources` ranks to the others."""
         alike = state.arrays(self._state.alike)
         theirs = hand_over.state(epoch, state_sources, self._averager.sync, alike)
         if epoch.rank >= state_sources:

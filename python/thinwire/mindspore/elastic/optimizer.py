@@ -1,7 +1,7 @@
 """The optimizer of an elastic job: averages the gradients, and does nothing in a void step.
 
-It works in PyNative and in Graph mode. In a graph the buckets that are ready travel while backward computes
-the others.
+It works in PyNative and in Graph mode. In a graph, buckets that are ready are sent while backward
+computes the others.
 """
 
 from __future__ import annotations

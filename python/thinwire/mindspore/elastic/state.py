@@ -1,7 +1,8 @@
 """The state of a network and its optimizer, as arrays in an order that is the same on all ranks.
 
-A MindSpore optimizer keeps everything in parameters: the network's own, moments, learning rate, and
-its count of steps. Parameters that only the network has, such as running statistics, are each rank's own.
+A MindSpore optimizer keeps everything in parameters: the network's trained parameters, moments,
+learning rate, and the count of steps. These are equal on all ranks. Parameters that only the
+network has, such as running statistics, differ between ranks.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from .. import memory
 
 
 class State:
-    """Parameters that are `alike` on all ranks, parameters that are each rank's `own`, and the few
-    other parameters that a program may change, such as a learning rate. A void step must not change
-    these few."""
+    """Parameters that are `alike` on all ranks, parameters that are each rank's `own`, and a third
+    group: the few other parameters that a program may change, such as a learning rate. A void step
+    must not change the third group."""
 
     def __init__(self, network: nn.Cell, optimizer: nn.Optimizer) -> None:
         """Allocates the memory of every parameter."""

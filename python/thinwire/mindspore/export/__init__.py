@@ -30,11 +30,11 @@ def export_graph(
 ) -> None:
     """Writes a network as a model file.
 
-    `inputs` are examples as the network is called. The first dimension of the first one is the batch;
-    every other example whose first dimension has this length is batched, too. `sequence` is the
-    number of tokens in a sequence; by default the second dimension of the first example if that is
-    a tensor of integers, and otherwise 1. Values of parameters are not written. Dropouts are
-    written only if the network is in training mode.
+    `inputs` are example inputs, with which the network can be called. The first dimension of the
+    first one is the batch; every other example whose first dimension has this length is batched,
+    too. `sequence` is the number of tokens in a sequence; by default the second dimension of the
+    first example if that is a tensor of integers, and otherwise 1. Values of parameters are not
+    written. Dropouts are written only if the network is in training mode.
 
     Raises InvalidError, which names the operator and its place, if an operator is not supported, and
     if MindSpore cannot compile the network for these examples.

@@ -35,13 +35,13 @@ INTEGERS, REALS = (32, 33, 34, 35), (43, 44)
 
 @converts("Depend", "Identity", "Load")
 def same(walk: Walk, x: Any, *_: Any) -> Any:
-    """Nothing happens."""
+    """An operator that does nothing in the file."""
     return x
 
 
 @converts("Cast")
 def cast(walk: Walk, x: Any, dtype: int) -> Any:
-    """Casts that keep single precision, or keep indices, do nothing."""
+    """A cast that keeps single precision, or keeps indices, and so does nothing."""
     if dtype not in (INTEGERS if walk.is_index(x) else REALS):
         raise ValueError("it casts to a type other than float32, which is not supported")
     return x
@@ -49,7 +49,7 @@ def cast(walk: Walk, x: Any, dtype: int) -> Any:
 
 @folds("Cast")
 def known_cast(x: Any, dtype: int) -> Any:
-    """Integer constants stay integers."""
+    """A cast of constants, under which integers stay integers."""
     if np.asarray(x).dtype.kind != "i" and dtype not in REALS:
         raise ValueError("it casts constants to integers, which is not supported")
     return x
@@ -73,7 +73,7 @@ def _activation(walk: Walk, name: str, x: int) -> int:
 
 @converts("ReLU6")
 def relu6(walk: Walk, x: Any) -> int:
-    """Elements between 0 and 6."""
+    """Elements clamped to the range from 0 to 6."""
     return layers.between(walk.graph, walk.name, walk.tensor(x), (0.0, 6.0))
 
 
@@ -89,7 +89,7 @@ def hard(walk: Walk, x: Any) -> int:
 
 @converts("Erf")
 def erf(walk: Walk, x: Any) -> Bell:
-    """The error function, in GELU."""
+    """The error function; supported only in GELU."""
     scaled = walk.graph.made_by(walk.tensor(x), "scale")
     if scaled is None or not math.isclose(scaled["operator"]["scale"], 0.5**0.5, rel_tol=NEAR):
         raise ValueError("Erf is only supported on x / √2, in GELU")
@@ -165,28 +165,31 @@ def arithmetic(walk: Walk, x: Any, y: Any) -> Any:
 
 
 def _number(value: Any) -> float | None:
-    """An operand that is one number."""
+    """Returns an operand if it is a single number, and otherwise None."""
     if isinstance(value, np.ndarray):
         return float(value.item()) if value.size == 1 and value.ndim <= 1 else None
     return float(value) if isinstance(value, int | float) else None
 
 
 def _operand(walk: Walk, kind: str, value: Any) -> int:
-    """An operand of arithmetic; a trained row that multiplies elements is initially one."""
+    """Returns an operand of arithmetic. A trained row that multiplies elements is described as
+    initially one."""
     gain = isinstance(value, Weight) and value.is_row and kind in ("mul", "div")
     value = lessened(value) if isinstance(value, np.ndarray) else value
     return walk.tensor(value, "ones" if gain else None)
 
 
 def _masked(scores: Any, mask: Any) -> Any:
-    """Scores with a known mask that hides nothing, or keys that come later."""
+    """Returns scores under a known mask that hides nothing, or hides later keys; None for any other
+    mask."""
     if not isinstance(scores, Made) or not isinstance(mask, np.ndarray) or mask.ndim < 2:
         return None
     return {"earlier": Causal(scores.tensor), "all": scores}.get(seen(mask) or "")
 
 
 def _bell(walk: Walk, kind: str, bell: Bell, y: Any) -> Any:
-    """The next step of x · (1 + erf(x / √2)) / 2, in any order; the last one is GELU."""
+    """Adds a step to a partly recognised x · (1 + erf(x / √2)) / 2. The steps may come in any
+    order; after the last one, the result is GELU."""
     factor, one, whole = bell.factor, bell.one, bell.whole
     number = _number(y)
     if kind == "add" and number == 1.0 and (one, factor, whole) == (0.0, 1.0, False):

@@ -78,7 +78,7 @@ def deep_pool(walk: Walk, x: Any) -> Any:
 
 
 def _pool(walk: Walk, windows: tuple[str, int], sizes: tuple[Any, Any], padding: list[int]) -> int:
-    """The largest or the mean of windows of `(size, stride)`."""
+    """The maximum or the mean of windows with this `(size, stride)`."""
     kind, x = windows
     size, stride = (list(value) for value in sizes)
     operator = {"kind": kind, "size": size, "stride": stride, "padding": padding}
@@ -87,15 +87,15 @@ def _pool(walk: Walk, windows: tuple[str, int], sizes: tuple[Any, Any], padding:
 
 
 def _padding(walk: Walk, x: Any, sizes: tuple[Any, Any]) -> list[int]:
-    """What `pad_mode` means for an image."""
+    """Returns the padding that `pad_mode` stands for."""
     if walk.attribute("pad_mode").upper() == "VALID":
         return [0] * 4
     return _padding_of(walk.shape(x), walk.result, *sizes)
 
 
 def _padding_of(image: list[int], result: list[int], size: Any, stride: Any) -> list[int]:
-    """The padding (top, left, bottom, right) that this number of windows needs, more of it at the
-    end."""
+    """Returns the padding (top, left, bottom, right) that this number of windows needs. If it is
+    odd, the end gets one more."""
     whole = [max(0, (result[2 + d] - 1) * stride[d] + size[d] - image[2 + d]) for d in (0, 1)]
     before = [pixels // 2 for pixels in whole]
     return [*before, *(pixels - first for pixels, first in zip(whole, before))]

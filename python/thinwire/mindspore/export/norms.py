@@ -55,7 +55,8 @@ def log_softmax(walk: Walk, x: Any, dim: int) -> Any:
 
 
 def _last(walk: Walk) -> str:
-    """The value that the network returns, before operators that only keep an order."""
+    """The value that the network returns, without the operators after it that only enforce an
+    order."""
     made = {node.name: node for node in walk.program.nodes}
     name = walk.program.output
     while name in made and made[name].operator == "Depend":

@@ -44,7 +44,7 @@ def dense(walk: Walk, x: Any, weight: Any, bias: Any = None) -> int:
 def linear(walk: Walk, x: Any, weight: Weight) -> int:
     """A linear layer, or a product with a table that is also used elsewhere.
 
-    Rows of sequences that were concatenated for it are kept separate.
+    If sequences were concatenated for the product, the file keeps them separate.
     """
     graph, x = walk.graph, _unflattened(walk, walk.tensor(x))
     if walk.uses[weight.name] == 1:
@@ -55,7 +55,8 @@ def linear(walk: Walk, x: Any, weight: Weight) -> int:
 
 
 def _unflattened(walk: Walk, x: int) -> int:
-    """Features before their rows were put side by side, if they were."""
+    """Returns the features as they were before the rows of all sequences were concatenated, or `x`
+    if they were not."""
     flat = walk.graph.made_by(x, "reshape")
     if flat is None or walk.graph.shape(flat["inputs"][0])[-1] != walk.graph.shape(x)[-1]:
         return x
@@ -64,7 +65,7 @@ def _unflattened(walk: Walk, x: int) -> int:
 
 @converts("BiasAdd")
 def bias_add(walk: Walk, x: Any, bias: Any, order: int = 0) -> int:
-    """A number for every channel, or the bias of a linear layer."""
+    """Adds one number per channel, or the bias of a linear layer."""
     y, count = walk.tensor(x), len(walk.result)
     if count not in (2, 4) or order != 0:
         raise ValueError(f"a bias of {count} dimensions in order {order}, expected [b,n] or NCHW")
@@ -76,7 +77,8 @@ def bias_add(walk: Walk, x: Any, bias: Any, order: int = 0) -> int:
 
 
 def _biased(walk: Walk, flat: int, bias: Any) -> int:
-    """The result of a linear layer and its bias, in the same node if nothing else reads the result."""
+    """Adds a bias to the result of a linear layer. They become one node if the layer has no bias
+    yet."""
     graph, bias = walk.graph, walk.tensor(bias, "zeros")
     y = _unflattened(walk, flat)
     layer = graph.made_by(y, "linear")
@@ -123,7 +125,7 @@ def embedding(
 
 
 def looked_up(walk: Walk, table: Any, ids: Any, padding: int | None = None) -> int:
-    """Rows of a table, constant or trained."""
+    """Rows of a table, which is constant or trained."""
     table = walk.tensor(table, NORMAL)
     if isinstance(ids, np.ndarray):
         found = _row(walk, ids.reshape(-1))
@@ -138,13 +140,14 @@ def looked_up(walk: Walk, table: Any, ids: Any, padding: int | None = None) -> i
 
 
 def _indices(walk: Walk, ids: int) -> int:
-    """Indices before their sequences were put side by side."""
+    """Returns the indices as they were before the sequences were concatenated."""
     flat = walk.graph.made_by(ids, "reshape")
     return ids if flat is None else flat["inputs"][0]
 
 
 def _row(walk: Walk, ids: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The known rows of one sequence, if those of all were put side by side."""
+    """Returns the rows of one sequence, if `ids` repeats the same sequence for the whole batch;
+    otherwise, returns `ids`."""
     if ids.size % walk.batch == 0 and (ids != ids[0]).any():
         sequences = ids.reshape(walk.batch, -1)
         if (sequences == sequences[0]).all():

@@ -1,7 +1,7 @@
-"""A network as MindSpore compiles it: one list of operators, whose scopes tell where they come from.
+"""A network as MindSpore compiles it: a list of operators, each with the scope that it comes from.
 
-`mindspore.export` hands its MindIR to a function before it writes a file, and the values of
-parameters are removed there, so that the file, which is discarded, is small.
+`mindspore.export` passes its MindIR to a function before it writes a file. This function takes the
+MindIR and removes the values of parameters, so the file, which is discarded, is small.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def _check_straight(model: ModelProto) -> None:
 
 
 def _exported(network: ms.nn.Cell, examples: list[Any]) -> ModelProto:
-    """The MindIR of a network without values; what MindSpore says at length becomes a line."""
+    """Returns the MindIR of a network without the values of parameters; shortens MindSpore's errors
+    to one line."""
     taken = ModelProto()
 
     def take(model: ModelProto) -> None:
@@ -125,13 +126,15 @@ def _node(proto: Any, primitives: dict[str, Any]) -> Node:
 
 
 def _path(scope: str, operator: str) -> str:
-    """The cell that an operator belongs to, by names of attributes, and what it does there."""
+    """Returns the path of the cell that an operator belongs to, by names of attributes, followed by
+    the operator's name."""
     cells = [part.rsplit("-", 1)[0] for part in scope.split("/")[1:-1]]
     return ".".join([*cells, operator])
 
 
 def _users(nodes: list[Node]) -> Counter[str]:
-    """Number of operators that read each value, without those that only keep an order."""
+    """Returns the number of operators that read each value, without those that only enforce an
+    order."""
     order = {name for node in nodes if node.operator == "UpdateState" for name in node.inputs}
     real = [node for node in nodes if node.operator not in ("Load", "UpdateState")]
     reading = [node for node in real if node.operator != "MakeTuple" or node.name not in order]
@@ -144,14 +147,15 @@ def _typed(tensor: TensorProto) -> tuple[list[int], str]:
 
 
 def _shape(attribute: AttributeProto) -> Any:
-    """The lengths of a result's dimensions, or those of several results."""
+    """Returns the lengths of a result's dimensions; a list of these for several results."""
     if attribute.tensors:
         return list(attribute.tensors[0].dims)
     return [_shape(value) for value in attribute.values]
 
 
 def _value(attribute: AttributeProto) -> Any:
-    """A constant or an attribute: numbers, words, known tensors and tuples of them."""
+    """Returns the value of a constant or an attribute: a number, a word, a known tensor or a tuple
+    of these."""
     kind = AttributeProto.AttributeType.Name(attribute.type)
     if kind in ("TUPLE", "LIST"):
         return tuple(_value(value) for value in attribute.values)
@@ -173,7 +177,7 @@ def _value(attribute: AttributeProto) -> Any:
 
 
 def _known(tensor: TensorProto) -> Any:
-    """Known numbers."""
+    """Returns the values of a known tensor."""
     kind = TensorProto.DataType.Name(tensor.data_type)
     if kind not in DTYPES:
         return f"<tensor of {kind.lower()}>"

@@ -30,7 +30,7 @@ def transpose(walk: Walk, x: Any, order: Any) -> Any:
 
 @converts("MakeTuple")
 def together(walk: Walk, *values: Any) -> tuple[Any, ...]:
-    """Several values."""
+    """A tuple of values."""
     return values
 
 

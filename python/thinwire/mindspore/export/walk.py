@@ -28,7 +28,8 @@ class Made:
 
 @dataclass(frozen=True)
 class Bell:
-    """A part of GELU by the error function: factor · (one + erf(x / √2)), times x where it is `whole`."""
+    """A part of GELU by the error function: factor · (one + erf(x / √2)), multiplied by x if it is
+    `whole`."""
 
     x: int
     one: float = 0.0
@@ -47,7 +48,8 @@ def converts(*names: str) -> Callable[[Converter], Converter]:
 
 
 def folds(*names: str) -> Callable[[Converter], Converter]:
-    """Registers a function that folds constants, for an operator that reads nothing else."""
+    """Registers a function that computes the result of an operator whose inputs are all
+    constants."""
 
     def register(function: Converter) -> Converter:
         FOLDED.update(dict.fromkeys(names, function))
@@ -57,7 +59,7 @@ def folds(*names: str) -> Callable[[Converter], Converter]:
 
 
 class Walk:
-    """An operator in its place, with its converted inputs."""
+    """An operator of the network, with its place and its converted inputs."""
 
     def __init__(self, graph: Graph, program: Program, batch: int) -> None:
         self.graph = graph
@@ -74,7 +76,7 @@ class Walk:
 
     @property
     def result(self) -> list[int]:
-        """The shape that MindSpore found, for several results that of the first."""
+        """The shape of the result according to MindSpore; of several results, the first one's."""
         shape = self.node.shape
         return list(shape[0] if shape and isinstance(shape[0], list) else shape)
 
@@ -140,7 +142,7 @@ def convert(program: Program, batch: int) -> dict[str, Any]:
 
 
 def _begin(walk: Walk) -> None:
-    """What inputs and parameters are before the first operator."""
+    """Sets the values of inputs and parameters, before the first operator."""
     program = walk.program
     for place, parameter in program.parameters.items():
         if parameter.requires_grad:
@@ -163,7 +165,7 @@ def _begin(walk: Walk) -> None:
 
 
 def _visit(walk: Walk) -> Any:
-    """What an operator becomes."""
+    """Converts an operator, and returns its value."""
     node = walk.node
     if node.operator == "Constant":
         return node.attributes["value"]

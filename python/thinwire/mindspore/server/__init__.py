@@ -1,4 +1,4 @@
-"""Parameter servers for MindSpore: embeddings whose tables are outside of the workers.
+"""Parameter servers for MindSpore: embeddings whose tables are stored outside of the workers.
 
     server = thinwire.mindspore.ParameterServer(optimizer="adagrad:lr=0.1", consistency="async")
     stepper = thinwire.mindspore.ServerOptimizer(server, network)      # joins the job

@@ -1,8 +1,8 @@
 """Embedding whose table is on servers, as a cell for PyNative and Graph mode.
 
 Two Python operators connect the graph to the servers: forward pulls the rows of its ids, and backward
-stores their gradients for the next push. MindSpore runs backward only for parameters, so the cell has a
-parameter of one number, the anchor, whose gradient is always 0.
+stores their gradients for the next push. MindSpore runs an operator's backward only if it depends
+on a parameter. So the cell has a parameter of one number, the anchor, whose gradient is always 0.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Lookup(nn.Cell):
 
 
 class Rows:
-    """Implementation of the operators. It keeps errors, which MindSpore would hide."""
+    """Implementation of the operators. It keeps their errors, because MindSpore would hide them."""
 
     def __init__(self, served: ServedTable) -> None:
         self.served = served

@@ -99,7 +99,8 @@ class ServerOptimizer(Callback):
         return next((error for error in errors if error is not None), None)
 
     def abort(self, reason: str) -> None:
-        """Does nothing: the other workers learn of a failure because `with server` leaves the job."""
+        """Does nothing. `with server` leaves the job after a failure, and the other workers notice
+        this."""
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         if error is not None:

@@ -1,7 +1,8 @@
-"""State of schedulers and similar objects, in a form that another rank and `torch.load` can read.
+"""State of schedulers and similar objects, in a form that `torch.load` can read on another rank.
 
-`torch.load` does not create objects of a program's own types from foreign bytes. NumPy values
-travel as their bytes; values that would not arrive unchanged are refused, before any rank depends on them.
+For bytes that come from another rank, `torch.load` does not create objects of a program's own
+types. NumPy values are sent as bytes. A value that would not arrive unchanged is refused before any
+rank depends on it.
 
 Law: `found(carried(state))` is the state.
 """
@@ -23,7 +24,7 @@ NUMPY = "thinwire.numpy"
 
 
 def carried(value: Any, path: str) -> Any:
-    """A value in the form that travels; `path` names it.
+    """Returns a value in the form that is sent; `path` names the value in errors.
 
     # Errors
 
@@ -61,7 +62,7 @@ def found(value: Any) -> Any:
 
 
 def known(value: Any, path: str) -> Any:
-    """A key of a dict or an element of a set, which must be sent unchanged.
+    """Returns a key of a dict or an element of a set, after checking that it can be sent unchanged.
 
     # Errors
 

@@ -92,7 +92,7 @@ class Exchange(exchange.Exchange):
             self.sync.ready(*place)
 
     def _places(self, flat: Flat) -> list[Target]:
-        """Each gradient in a bucket."""
+        """Returns the place of each gradient of a bucket."""
         places, start = [], 0
         for parameter in flat.parameters:
             number = self._numbers.get(id(parameter))

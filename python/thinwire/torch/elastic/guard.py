@@ -1,5 +1,5 @@
-"""The guard of an optimizer in an elastic job: its step is counted unless it is void or skipped by
-a scaler."""
+"""The guard of an optimizer in an elastic job: it counts each step of the optimizer, unless the
+step is void or a scaler skips it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import torch
 def guard(
     optimizer: torch.optim.Optimizer, may: Callable[[], bool], stepped: Callable[[], None]
 ) -> None:
-    """Makes `optimizer.step` do nothing unless `may` returns true, and calls `stepped` after it.
+    """Makes `optimizer.step` do nothing unless `may` returns true. After a step that was made,
+    calls `stepped`.
 
     Keeps the attribute by which schedulers recognise a `step` that one of them has wrapped.
     """
@@ -34,6 +35,7 @@ def guard(
 
 
 def skips(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a fused optimizer has skipped this step: a GradScaler calls it after an overflow, too."""
+    """Whether a fused optimizer has skipped this step. A GradScaler calls the `step` of such an
+    optimizer even after an overflow."""
     found: torch.Tensor | None = getattr(optimizer, "found_inf", None)
     return found is not None and bool(found > 0)

@@ -1,8 +1,9 @@
 """The hand-over of a job's state, from the state sources to the joiners of an epoch.
 
-Rank 0 sends all small values: steps, positions, schedulers, and the dtypes and shapes of all tensors.
-Parameters, moments and the factors of codecs are bit-identical on all state sources, each of which sends
-a part. Buffers differ between ranks; all ranks take those of rank 0, the oldest state source.
+Rank 0 sends all small values: steps, positions, schedulers, and the dtypes and shapes of all
+tensors. Parameters, moments and the factors of codecs are bit-identical on all state sources, and
+each state source sends a part of them. Buffers differ between ranks; all ranks take those of rank
+0, the oldest state source.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 In each step the loader hands out a batch, DDP's hook averages gradients, and `optimizer.step` applies them;
 only then is the step done. If a rank is lost before that, the step is void: `optimizer.step` does nothing,
 and this rank enters the next epoch before the next batch is handed out. In the next epoch all ranks
-take over the newest state, because one may have applied a step that is void on others. If nobody
-has applied it, the present ranks repeat it.
+take over the newest state, because one rank may have applied a step that is void on others. If no
+rank has applied it, the ranks of the new epoch repeat it.
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ class Elastic(Job):
 
         # Errors
 
-        InvalidError for a state that has anything but numbers, text, tensors, NumPy values and
-        containers of these; a later batch raises it if the state comes to have something else.
+        InvalidError if a state has anything but numbers, text, tensors, NumPy values and containers
+        of these. If such a value is added later, the next batch raises the error.
         """
         for name, each in objects.items():
             carried(each.state_dict(), name)
@@ -246,7 +246,7 @@ class Elastic(Job):
 
     @torch.no_grad()
     def _take_over(self, whole: dict[str, Any]) -> None:
-        """Takes over the state of others."""
+        """Takes over the state of the state sources."""
         theirs = plain(whole["model"].items())
         for name, value in plain(self._module.named_parameters()).items():
             value.copy_(theirs[name])
@@ -285,11 +285,11 @@ class ElasticHook(Hook):
         self._averager = exchange  # type: ignore[assignment]
 
     def connect(self) -> Any:
-        """Returns the averager at once: ranks meet when an epoch begins, not in the hook."""
+        """Returns the averager at once: ranks connect when an epoch begins, not in the hook."""
         return types.SimpleNamespace(group=self._averager)
 
     def _expect_no_saving(self) -> None:
-        """Does nothing: every rank has the whole state, so none gathers it from the others."""
+        """Does nothing: every rank has the whole state, so no rank gathers the states of others."""
 
 
 @torch.no_grad()

@@ -1,11 +1,13 @@
 """Batches of an elastic job: every sample once in a pass, even if ranks join or leave in between.
 
-The position in the data moves with `optimizer.step` alone. A batch whose step was void is divided
-again over the ranks present then; with gradient accumulation, all batches since the last step are repeated.
+Only `optimizer.step` moves the position in the data. A batch whose step was void is divided again,
+over the ranks that remain. With gradient accumulation, all batches since the last step are
+repeated.
 
-Workers load ahead, for the place that this rank has when a batch is requested. Each batch records
-the division that it was loaded for. When the place changes, batches for the earlier place are
-dropped when they arrive, and workers skip its requests that they have not begun.
+Workers prefetch batches for the rank and world size that this process has when it requests a batch.
+Each batch records the division for which it was loaded. When rank or world size change, the loader
+drops batches of the earlier division as they arrive, and workers skip requests of that division
+that they have not begun.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from thinwire.elastic.passes import Job, Passes
 from thinwire.elastic.stream import Position, Stream
 
 PR_SET_PDEATHSIG = 1
-"""The option of Linux's prctl that sets the signal at a parent's death."""
+"""The option of Linux's prctl that sets the signal which a process gets when its parent dies."""
 
 OURS = ("batch_size", "sampler", "batch_sampler")
 """Arguments of a DataLoader that an elastic loader sets itself, since the job divides batches."""
@@ -35,7 +37,7 @@ OURS = ("batch_size", "sampler", "batch_sampler")
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A request for a worker; one from an earlier turn of the loader is stale."""
+    """A request to a worker. It is stale if the loader has moved to another `turn` since."""
 
     turn: int
     deal: Deal
@@ -107,7 +109,8 @@ class Requests:
         self._loader = loader
 
     def __iter__(self) -> Iterator[Request]:
-        """Never ends: workers begin the next pass while this one is trained on."""
+        """Yields requests without end, so workers begin the next pass while the training still uses
+        this one."""
         while True:
             yield self._loader.request()
 
@@ -123,7 +126,7 @@ class Dealt(Dataset[Any]):
         self._turn = turn
 
     def __getitem__(self, request: Request) -> tuple[int, Deal, Any]:
-        """The batch of a request; nothing if it is stale by now."""
+        """Returns the batch of a request, or None in its place if the request is stale by now."""
         if request.turn != int(self._turn):
             return request.turn, request.deal, None
         fetch = getattr(self.data, "__getitems__", None)
@@ -133,19 +136,19 @@ class Dealt(Dataset[Any]):
 
 @dataclasses.dataclass(frozen=True)
 class Orphan:
-    """Initialisation of a worker: it arranges to end with its parent and by no other signal, then
-    calls the user's `first`.
+    """Initialisation of a worker: it makes the worker end together with its parent, keeps signals
+    to the parent's process group from the worker, and calls the user's `first`.
 
-    A worker that is forked has copies of the parent's connections. While it lives, the other ranks
-    do not see that its parent was killed, which the worker itself would notice only after seconds.
-    When torchrun ends, it sends SIGTERM to the whole process group; a rank that then leaves needs
-    its workers until the end.
+    A forked worker has copies of the parent's connections. If the parent is killed, the other ranks
+    cannot notice this while the worker lives, and by itself the worker would notice it only after
+    seconds. When torchrun ends, it sends SIGTERM to the whole process group. A rank that then
+    leaves the job still needs its workers.
     """
 
     first: Callable[[int], None] | None
 
     def __call__(self, worker: int) -> None:
-        """In worker number `worker`."""
+        """Initialises worker number `worker`."""
         if sys.platform == "linux":
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             os.setpgid(0, 0)
@@ -154,7 +157,7 @@ class Orphan:
 
 
 def unchanged(batch: Any) -> Any:
-    """Batches are collated in the process or thread that loads them."""
+    """Returns a batch unchanged, because the process or thread that loads it also collates it."""
     return batch
 
 

@@ -1,8 +1,8 @@
 """Copies of the state, other than parameters and moments, that a step changes; they undo a void step.
 
-A void step has gone through forward and backward: running statistics have moved, random numbers were
-drawn, and a scheduler or a GradScaler may have counted it. All of that is restored before the step
-is repeated. Parameters and moments need no copy, since `optimizer.step` did nothing.
+A void step has gone through forward and backward: it has changed running statistics and drawn
+random numbers, and a scheduler or a GradScaler may have counted it. All of that is restored before
+the step is repeated. Parameters and moments need no copy, since `optimizer.step` did nothing.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ def random_to_hand_over(model: torch.nn.Module) -> list[torch.Tensor]:
 
 
 def take_random(states: list[torch.Tensor], model: torch.nn.Module) -> None:
-    """Continues from the random state of another rank, whose GPUs may be numbered differently."""
+    """Continues from the random state of another rank; the GPUs of that rank may be numbered
+    differently."""
     torch.set_rng_state(states[0])
     for state, device in zip(states[1:], gpus_of(model)):
         torch.cuda.set_rng_state(state, device)

@@ -1,8 +1,9 @@
 """The process group of one rank over which DDP runs in an elastic job.
 
-DDP's own group lives as long as DDP does, so it must not span ranks. The hook sends the gradients.
-Otherwise, DDP asks its group only which parameters any rank has used (`find_unused_parameters`); that
-request is passed on to the job, since otherwise ranks would differ in what they update.
+DDP keeps its group as long as it exists, so the group must not have other ranks, which may leave.
+The hook sends the gradients. For one other purpose DDP uses its group: to learn which parameters
+any rank has used (`find_unused_parameters`). This request is passed on to the job; otherwise, ranks
+would update different parameters.
 """
 
 from __future__ import annotations
@@ -51,6 +52,6 @@ class Used(dist.Work):
         self._add_used = add_used
 
     def wait(self, timeout: Any = None) -> bool:
-        """Makes the sum."""
+        """Computes the sum."""
         self._add_used(self._used)
         return True

@@ -1,7 +1,8 @@
 """State dicts split into their tensors by path, and the rest with placeholders.
 
-State sources have equal tensors, but not always equal plain numbers, and their dicts may differ in
-order. So tensors travel from all state sources, in the order of their paths, and the rest from one.
+State sources have equal tensors, but plain numbers may differ between them, and so may the order of
+their dicts. So all state sources send the tensors, in the order of their paths, and one of them
+sends the rest.
 
 Law: `join(*split(tree))` is the tree.
 """
@@ -39,13 +40,13 @@ PLACE = "thinwire.tensor"
 
 
 def split(tree: Any) -> tuple[Any, Tensors]:
-    """The tree with paths in place of its tensors, and the tensors by their paths."""
+    """Returns the tree with paths in place of its tensors, and the tensors by their paths."""
     tensors: Tensors = {}
     return taken(tree, "", tensors), tensors
 
 
 def taken(tree: Any, path: str, tensors: Tensors) -> Any:
-    """A part of a tree without its tensors, which are added to `tensors`."""
+    """Returns a part of a tree without its tensors, and adds these to `tensors`."""
     if isinstance(tree, torch.Tensor):
         tensors[path] = tree.detach()
         return {PLACE: path}
@@ -97,7 +98,7 @@ def packed(tensors: Tensors) -> torch.Tensor:
 
 
 def viewed(flat: torch.Tensor, shapes: Shapes) -> Tensors:
-    """The tensors in `flat`, whose memory they share."""
+    """Returns the tensors whose bytes are in `flat`; they share its memory."""
     tensors, start = {}, 0
     for path, each in shapes.items():
         elements = torch.Size(each.shape).numel()

@@ -1,8 +1,8 @@
 """The weight of this rank's gradients: each backward pass has the weight of its own batch.
 
-Parts of one batch may differ by a sample, and differ again between accumulated batches. So
-gradients are weighted as they are computed, before they are added to `grad`, and the sum over all
-ranks equals that of a single rank that computes the whole batches.
+The parts of one batch may differ in size by one sample, and accumulated batches may be divided
+differently. So gradients are weighted as they are computed, before they are added to `grad`, and
+the sum over all ranks equals that of a single rank that computes the whole batches.
 """
 
 from __future__ import annotations

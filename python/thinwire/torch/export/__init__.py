@@ -73,7 +73,8 @@ def export_graph(
 
 
 def _traced(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
-    """The program that a module is for its inputs; what torch says at length becomes a line."""
+    """Returns the program that torch traces from a module for its inputs; shortens torch's errors
+    to one line."""
     try:
         with redirect_stderr(StringIO()):  # where it fails torch prints the whole graph
             return torch.export.export(module, inputs, strict=False)
@@ -87,7 +88,8 @@ def _traced(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
 
 
 def _names(module: torch.nn.Module) -> dict[str, str]:
-    """The name of every parameter, by all names that it has: torch lists it under the first."""
+    """Returns the name of every parameter, by all names that the parameter has; torch lists it
+    under the first."""
     first = {id(value): name for name, value in module.named_parameters()}
     every = module.named_parameters(remove_duplicate=False)
     return {name: first[id(value)] for name, value in every}

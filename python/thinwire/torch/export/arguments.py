@@ -64,7 +64,8 @@ def taken(node: Any, function: Callable[..., Any], args: Any, kwargs: Any) -> tu
 
 
 def check_numbers(node: Any, name: str, computed: list[Any]) -> None:
-    """Refuses numbers that are not in single precision, and conversions to or from integers.
+    """Refuses floating-point numbers that are not in single precision, and conversions to or from
+    integers.
 
     `computed` are the nodes that a node reads whose values are not constant.
     """
@@ -92,14 +93,14 @@ def check_numbers(node: Any, name: str, computed: list[Any]) -> None:
 
 
 def _tensors(node: Any) -> list[torch.Tensor]:
-    """The tensors that torch found a node to compute."""
+    """Returns the tensors that a node computes, according to torch's trace."""
     value = node.meta.get("val")
     values = value if isinstance(value, list | tuple) else [value]
     return [value for value in values if isinstance(value, torch.Tensor)]
 
 
 def _is_usual(node: Any, argument: Any, value: Any) -> bool:
-    """Whether an argument changes nothing."""
+    """Whether an argument has no effect."""
     if argument.name in LAYOUT or value == argument.default_value:
         return True
     read = [value.dtype for source in node.all_input_nodes for value in _tensors(source)]
@@ -107,7 +108,7 @@ def _is_usual(node: Any, argument: Any, value: Any) -> bool:
 
 
 def _said(value: Any) -> str:
-    """A value in a message."""
+    """Returns the text of a value in a message."""
     return (
         str(value)[:60]
         if isinstance(value, int | float | str | list | None)

@@ -21,7 +21,8 @@ def check(module: Any, examples: Any, path: Any, sequence: Any) -> None:
 
 
 def _check_norms(module: torch.nn.Module) -> None:
-    """Refuses batch norms that keep to their running statistics while the module around them trains."""
+    """Refuses batch norms that are in evaluation mode, with fixed running statistics, while the
+    module around them is in training mode."""
     if not module.training:
         return
     for name, part in module.named_modules():

@@ -15,14 +15,14 @@ from thinwire.torch.export.walk import Walk, converts, known
 
 @converts("alias", "clone", "contiguous", "lift_fresh_copy", "to", "_to_copy", "type_as")
 def same(walk: Walk, x: Any, *_: Any, **__: Any) -> Any:
-    """An operator that does nothing: conversions of numbers were refused before, and memory matters
-    only to torch."""
+    """An operator that does nothing in the file: conversions between dtypes were refused before,
+    and the layout of memory matters only to torch."""
     return x
 
 
 @converts("detach")
 def detach(walk: Walk, x: Any) -> Any:
-    """Detach, which does nothing where no gradient would flow."""
+    """Detach; it is supported where no gradient would flow, and then does nothing."""
     if not walk.is_trained(x):
         return x
     raise ValueError(
@@ -33,7 +33,7 @@ def detach(walk: Walk, x: Any) -> Any:
 
 @converts("_assert_tensor_metadata")
 def nothing(walk: Walk, *_: Any, **__: Any) -> None:
-    """A node that matters only to torch."""
+    """A node that matters only to torch, and does nothing in the file."""
     return None
 
 
@@ -124,7 +124,8 @@ def number(walk: Walk, value: Any, at: int) -> float | None:
 
 
 def operand(walk: Walk, name: str, value: Any) -> int:
-    """An operand of arithmetic; a trained row that multiplies elements is initially one."""
+    """Returns an operand of arithmetic. A trained row that multiplies elements is described as
+    initially one."""
     gain = isinstance(value, Weight) and value.is_row and name in ("mul", "div")
     if isinstance(value, torch.Tensor):
         return walk.graph.constant(f"{walk.name}.constant", lessened(known(value)))

@@ -90,7 +90,7 @@ def attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> int:
-    """Attention; written as separate nodes if it has dropout."""
+    """Attention; it is written as separate nodes if it has dropout."""
     if attn_mask is not None and not isinstance(attn_mask, torch.Tensor):
         raise ValueError(
             "attention with a computed mask is not supported, only attention with a constant mask"
@@ -129,7 +129,7 @@ def attention(
 
 
 def _merged(walk: Walk, value: int) -> int:
-    """Heads side by side in one dimension."""
+    """Returns the heads concatenated in one dimension."""
     batch, tokens, heads, size = walk.graph.shape(value)
     return walk.graph.reshape(f"{walk.name}.flat", value, [batch, tokens, heads * size])
 

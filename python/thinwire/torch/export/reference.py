@@ -1,5 +1,5 @@
-"""Meaning of a graph's operators in torch, to run a file and compare it with the module that it was
-made from."""
+"""Implementations of a graph's operators in torch, to run a file and compare it with the module
+from which it was made."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def run(graph: dict[str, Any], sources: dict[str, torch.Tensor], known: Values) -> Values:
-    """All tensors of a graph, computed from its inputs and parameters; nodes with given results are
-    not run.
+    """Returns all tensors of a graph, computed from its inputs and parameters. Nodes whose results
+    are given are not run.
 
     Dropouts keep all elements. Raises ValueError if the shape of a result differs from the graph's.
     """
@@ -59,7 +59,8 @@ def run(graph: dict[str, Any], sources: dict[str, torch.Tensor], known: Values) 
 
 
 def means(name: str) -> Callable[[Meaning], Meaning]:
-    """Registers the function of an operator with one result, from its settings and inputs."""
+    """Registers a function that computes the one result of an operator from the operator's settings
+    and inputs."""
 
     def register(function: Meaning) -> Meaning:
         def one(settings: Any, *inputs: Any, like: torch.Tensor) -> list[torch.Tensor]:

@@ -1,4 +1,5 @@
-"""Rotary positions: pairs of features rotated by the token's position, recognised from several nodes."""
+"""Rotary positions: pairs of features are rotated by the token's position. They are recognised as a
+pattern of several nodes."""
 
 from __future__ import annotations
 
@@ -15,10 +16,11 @@ USUAL = 1e4  # the base where there is but one pair, which turns alike with any
 
 
 def turned(walk: Walk, straight: int, across: int) -> int | None:
-    """The sum of two products, x · cosines + (other halves of x) · sines, as one operator.
+    """Replaces the sum of two products, x · cosines + (exchanged halves of x) · sines, by one
+    operator.
 
-    All other tables, such as those of stretched positions, stay constants: only positions counted
-    from 0 with a single base are recognised.
+    Only positions that are counted from 0, with a single base, are recognised. All other tables,
+    such as those of stretched positions, remain constants.
     """
     graph = walk.graph
     one, other = _factors(graph, straight), _factors(graph, across)
@@ -41,7 +43,7 @@ def turned(walk: Walk, straight: int, across: int) -> int | None:
 
 
 def _factors(graph: Graph, product: int) -> tuple[int, dict[str, Any]] | None:
-    """A tensor and the known numbers that it is multiplied by."""
+    """Returns a tensor and the known numbers by which it is multiplied."""
     node = graph.made_by(product, "arithmetic")
     if node is None or node["operator"]["arithmetic"] != "multiply":
         return None
@@ -50,7 +52,8 @@ def _factors(graph: Graph, product: int) -> tuple[int, dict[str, Any]] | None:
 
 
 def _exchanged(graph: Graph, x: int) -> int | None:
-    """The tensor whose upper half of features, negated, and lower half this is."""
+    """Returns the tensor whose negated upper half of features, followed by its lower half, is
+    `x`."""
     packed = graph.made_by(x, "pack")
     if packed is None or len(packed["inputs"]) != 2:
         return None
@@ -62,7 +65,7 @@ def _exchanged(graph: Graph, x: int) -> int | None:
 
 
 def _half(graph: Graph, x: int, at: int) -> int | None:
-    """The tensor of whose features this is the lower (0) or upper (1) half."""
+    """Returns the tensor whose lower (0) or upper (1) half of features is `x`."""
     node = graph.made_by(x, "unpack")
     if node is None:
         return None
@@ -73,7 +76,8 @@ def _half(graph: Graph, x: int, at: int) -> int | None:
 
 
 def _table(known: dict[str, Any], shape: list[int]) -> torch.Tensor | None:
-    """Known numbers as a row for each token, if they are the same for all sequences and heads."""
+    """Returns known numbers as one row per token, if they are the same for all sequences and
+    heads."""
     shape_of_known: list[int] = known["shape"]
     *leading, rows, columns = [1, 1, *shape_of_known]
     if max(leading) > 1:
@@ -82,7 +86,8 @@ def _table(known: dict[str, Any], shape: list[int]) -> torch.Tensor | None:
 
 
 def _base(cosines: torch.Tensor, sines: torch.Tensor) -> float | None:
-    """The base of tables, if they are of places counted from 0, and both halves turn alike."""
+    """Returns the base of the tables if positions are counted from 0 and both halves are rotated by
+    the same angles."""
     tokens, half = cosines.shape[0], cosines.shape[1] // 2
     base = USUAL
     if half > 1 and tokens > 1:

@@ -56,7 +56,7 @@ class _Hooks(TorchFunctionMode):
 
 
 class _Kept(TorchDispatchMode):
-    """A draw of every dropout in which nothing is dropped."""
+    """Replaces the draws of all dropouts, so that no element is dropped."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func._schema.name
@@ -102,7 +102,7 @@ def first_other(
     inputs: list[Any],
     near: Any,
 ) -> str:
-    """The first operator whose result in torch differs from that in the file."""
+    """Returns the first operator whose result in torch differs from its result in the file."""
     runner = _Runner(exported, near)
     signature = exported.program.graph_signature
     held = {
@@ -124,7 +124,7 @@ def first_other(
 
 
 class _Runner(torch.fx.Interpreter):
-    """Runs a traced module up to the first node that is told apart."""
+    """Runs a traced module up to the first node whose value differs from the file's."""
 
     def __init__(self, exported: Exported, near: Any) -> None:
         super().__init__(exported.program.graph_module)
@@ -133,7 +133,7 @@ class _Runner(torch.fx.Interpreter):
         self.found = ""
 
     def run_node(self, node: Any) -> Any:
-        """The value of a node, which is compared with that of the file."""
+        """Returns the value of a node, after comparing it with the file's."""
         value = super().run_node(node)
         tensor = self.nodes.get(node)
         if tensor is not None and not self.found and not self.near(tensor, value):

@@ -139,9 +139,10 @@ def _check_calls(module: torch.nn.Module, witness: Witness, is_same: bool) -> No
 
 @contextmanager
 def _prepared(module: torch.nn.Module, dtype: torch.dtype) -> Iterator[None]:
-    """A context in which a module's parameters have a precision, and none has equal values only.
+    """A context in which a module's parameters have the given precision, and the elements of no
+    trained parameter are all equal.
 
-    Batch norm is as in training, as the file has it. Parameters stay the objects that they are, since
+    Batch norms are in training mode, as in the file. Parameters remain the same objects, because
     they may have hooks.
     """
     values = {parameter: parameter.data for parameter in module.parameters()}
@@ -174,12 +175,13 @@ def _prepared(module: torch.nn.Module, dtype: torch.dtype) -> Iterator[None]:
 
 
 def _copied(value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A copy, in a precision if it has any."""
+    """Returns a copy, in the given precision if it is floating-point."""
     return value.clone().to(dtype) if value.is_floating_point() else value.clone()
 
 
 def _drawn(leaves: list[Any], exported: Exported, dtype: torch.dtype) -> list[Any]:
-    """Random numbers, and random rows of the tables that an input is looked up in."""
+    """Returns random inputs: floating-point numbers, or row numbers of the tables in which an input
+    is looked up."""
     return [
         _other(value, _rows(exported.graph, name), dtype)
         for name, value in zip(exported.inputs, leaves, strict=True)
@@ -195,7 +197,7 @@ def _other(value: Any, rows: int | None, dtype: torch.dtype) -> Any:
 
 
 def _rows(graph: dict[str, Any], name: str) -> int | None:
-    """How many rows the smallest table has that an input's numbers are looked up in."""
+    """Returns the number of rows of the smallest table in which an input is looked up."""
     tensors = graph["tensors"]
     ids = {at for at, x in enumerate(tensors) if x["name"] == name and x["role"] == "input"}
     found = []
@@ -209,12 +211,12 @@ def _rows(graph: dict[str, Any], name: str) -> int | None:
 
 
 def _ended(logits: torch.Tensor, exported: Exported) -> torch.Tensor:
-    """Logits with the softmax at the end of the module that the file leaves to the loss."""
+    """Returns logits after the module's final softmax, which the file leaves to the loss."""
     return ENDINGS[exported.ending](logits, -1) if exported.ending else logits
 
 
 def _found(logits: torch.Tensor, weights: torch.Tensor, parameters: dict[str, Any]) -> Found:
-    """Logits and gradients; those of parameters that are not read are zero."""
+    """Returns logits and gradients; the gradients of parameters that are not read are zero."""
     given: Any = [None] * len(parameters)
     if parameters and logits.requires_grad and logits.shape == weights.shape:
         total = (logits * weights).sum()
@@ -230,7 +232,7 @@ def _found(logits: torch.Tensor, weights: torch.Tensor, parameters: dict[str, An
 
 
 def _is_near(ours: Any, theirs: Any) -> bool:
-    """Whether two tensors are equal but for rounding."""
+    """Whether two tensors are equal up to rounding."""
     if not isinstance(theirs, torch.Tensor) or ours.shape != theirs.shape:
         return False
     error, whole = (ours - theirs).norm().item(), theirs.norm().item()
@@ -256,7 +258,7 @@ def _check_rows(
 ) -> None:
     """Refuses a module whose logits of one row of the batch depend on other rows.
 
-    The statistics of batch norm may, and are kept.
+    The statistics of batch norm may depend on them, and are held fixed.
     """
     graph, batch = exported.graph, exported.batch
     logits = values[graph["output"]]
@@ -284,7 +286,7 @@ def _check_rows(
 
 
 def _changed(value: torch.Tensor, row: int, batch: int, rows: int | None) -> torch.Tensor:
-    """An input of which only one row of the batch stays."""
+    """Returns an input in which all rows of the batch except one are changed."""
     if value.ndim == 0 or value.shape[0] != batch:
         return value
     if value.is_floating_point():

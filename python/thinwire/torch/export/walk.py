@@ -48,7 +48,7 @@ def converts(*names: str) -> Callable[[Converter], Converter]:
 
 
 class Walk:
-    """A node in its place, with its converted arguments."""
+    """A node of the traced module, with its place and its converted arguments."""
 
     def __init__(self, graph: Graph, program: Any) -> None:
         self.graph = graph
@@ -76,7 +76,8 @@ class Walk:
         return value
 
     def rooted(self, value: Root) -> int:
-        """Squares, or their mean, that turned out not to be part of a norm."""
+        """Returns the tensor of squares, or of their mean, that turned out not to be part of a
+        norm."""
         if value.stage not in ("square", "mean"):
             raise ValueError(f"{value.stage} of a mean square is only supported in an RMS norm")
         square = self.graph.one(
@@ -148,7 +149,7 @@ def convert(program: Any, names: dict[str, str], batch: int) -> Exported:
 
 
 def through(walk: Walk, module: Any) -> Any:
-    """Walks through the nodes of a traced module; returns those of its outputs."""
+    """Walks through the nodes of a traced module; returns the values of its outputs."""
     for at, node in enumerate(module.graph.nodes):
         walk.node, walk.name = node, path(node)
         if node.op == "output":
@@ -263,7 +264,7 @@ def draws(node: Any) -> bool:
 
 
 def region(walk: Walk, name: str) -> Any:
-    """The conversion of a region without gradients or with other precisions."""
+    """Converts a region without gradients or with another precision."""
     node = walk.node
     inputs = node.args[REGIONS[name] :]
     values = [walk.value(value) for value in inputs]

@@ -1,8 +1,8 @@
 """Attributes of a graph that are sliced for mini-batches: tensors with an entry per vertex or edge.
 
-The rules are PyG's, for data of any type: entries lie along the last dimension of `*index*` and
-`face`, and along the first dimension of all others; if a graph has equal numbers of edges and vertices,
-attributes with `edge` in their name belong to edges.
+PyG's rules are used for data of any type. Entries lie along the last dimension of attributes named
+`*index*` or `face`, and along the first dimension of all others. If a graph has equal numbers of
+edges and vertices, attributes with `edge` in their name belong to edges.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def selected(seen: Seen, dimension: int, numbers: Later) -> torch.Tensor:
 
 
 def changes_of(values: torch.Tensor) -> int:
-    """Returns how often a tensor was changed in place; 0 for those of inference mode."""
+    """Returns how often a tensor was changed in place; 0 for a tensor of inference mode."""
     return 0 if values.is_inference() else values._version
 
 

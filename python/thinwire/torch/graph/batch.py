@@ -46,13 +46,13 @@ class Batch:
         return f"Batch({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
 
     def __copy__(self) -> Batch:
-        """Returns a batch with attributes of its own, which computes none."""
+        """Returns a copy with separate attributes, without computing any of them."""
         copied = Batch()
         object.__setattr__(copied, "_attributes", self._attributes.copy())
         return copied
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles and copies deeply as a batch of the attributes' values."""
+        """Pickles, and copies deeply, the values of the attributes."""
         return restored, (dict(self._attributes),)
 
     def keys(self) -> list[str]:

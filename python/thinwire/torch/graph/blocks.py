@@ -13,7 +13,8 @@ from thinwire.torch.graph.lazy import Later
 
 
 class Block(tuple[Any, ...]):
-    """Edges of one layer, from its sources to its destinations, which are the first of its sources.
+    """Edges of one layer, from its sources to its destinations. The first sources are the
+    destinations.
 
     A named tuple of `edge_index`, `e_id` and `size`.
     `dgl.create_block(tuple(block.edge_index), *block.size)` is DGL's block; bipartite layers of PyG

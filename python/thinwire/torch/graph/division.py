@@ -1,7 +1,8 @@
 """Division of seeds over ranks, and the check that all ranks agree on the seeds.
 
-Law: no rank begins a pass of divided seeds before all ranks have compared their seeds, either all raise
-or none, and rank 0 leaves the comparison last, because PyTorch's store may end with its process.
+Laws: no rank begins a pass of divided seeds before all ranks have compared their seeds; either all
+ranks raise, or none; and rank 0 leaves the comparison last, because PyTorch's store may end with
+rank 0's process.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from thinwire.torch.layout import raw_bytes
 from thinwire.torch.pauses import Pauses
 
 PROMPT_S, WARNED_S, MOST_S = 1.0, 15.0, 300.0
-"""How long rank 0 waits without polls; how long a rank waits before it says so, and at most."""
+"""Seconds for which rank 0 waits without polling, for which a rank waits before it logs this, and
+for which it waits at most."""
 ALONE = "hint: split=False for a loader of one rank, or of seeds that the script has divided"
 READ = " has read"
-"""End of the key by which a rank says that it has read the lines of all."""
+"""End of the key that a rank sets once it has read the lines of all ranks."""
 
 
 class Place(NamedTuple):
@@ -45,7 +47,8 @@ def found_place() -> Place:
 
 
 def checksum(tensor: torch.Tensor | None) -> str:
-    """Returns a short string that differs if tensors do: the last dimension and a checksum."""
+    """Returns a short string that differs if the tensors differ: the last dimension and a
+    checksum."""
     if tensor is None:
         return "none"
     return f"{tensor.shape[-1]} with checksum {zlib.crc32(raw_bytes(tensor).data):08x}"
@@ -56,8 +59,8 @@ def agree(lines: Sequence[str], place: Place) -> None:
 
     # Errors
 
-    InvalidError on all ranks if those of any rank differ from rank 0's; PeerError if a rank does
-    not answer.
+    InvalidError on all ranks if the lines of any rank differ from rank 0's; PeerError if a rank
+    does not answer.
     """
     store = dist.distributed_c10d._get_default_store()
     with store_used():
@@ -78,7 +81,7 @@ def agree(lines: Sequence[str], place: Place) -> None:
 
 
 def heard(store: dist.Store, rank: int, what: str = "") -> bytes:
-    """Waits for what a rank says, and returns it."""
+    """Waits for a rank's text in the store, and returns it."""
     begun, key = time.monotonic(), f"{rank}{what}"
     pauses, has_warned = Pauses(begun + MOST_S), False
     while not store.check([key]):

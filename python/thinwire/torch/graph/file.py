@@ -108,7 +108,7 @@ def weights_of(data: Any, graph: Topology, name: str = "edge_weight") -> torch.T
 
     # Errors
 
-    InvalidError if they are not one per edge.
+    InvalidError if there is not exactly one weight per edge.
     """
     weights = getattr(data, name, None)
     if weights is None:
@@ -148,7 +148,8 @@ def check_finite(x: torch.Tensor) -> None:
 
 
 def column(data: Any, name: str, vertices: int) -> torch.Tensor | None:
-    """Returns a whole number per vertex, int64 [vertices]; None if there are none."""
+    """Returns one whole number per vertex, int64 [vertices]; None if the data has no such
+    attribute."""
     found = getattr(data, name, None)
     if found is None:
         return None
@@ -259,7 +260,7 @@ class StoredGraph:
 
         # Errors
 
-        InvalidError if it is damaged, or so old that it has no checksums.
+        InvalidError if the file is damaged, or so old that it has no checksums.
         """
         self._file.verify()
 

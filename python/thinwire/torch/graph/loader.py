@@ -42,11 +42,12 @@ class Loader:
     """Loads mini-batches of a graph: seeds, sampled in-neighbours, their features.
 
     Batches are a pure function of (seed, pass, step), whatever the number of threads. `data` is a
-    `torch_geometric.data.Data`, a `StoredGraph`, or any object with `edge_index`, int64 [2, E], and, if
-    there are features, `x` [V, ...]; other tensors with an entry per vertex or edge are sliced too, as PyG
-    does. All of them are in main memory and must not change while the loader is used, except an `x`
-    that requires a gradient: a batch takes its rows when it is yielded, and the gradient flows back
-    to `x`. Reading an attribute of a batch raises InvalidError if its tensor was changed in place since.
+    `torch_geometric.data.Data`, a `StoredGraph`, or any object with `edge_index`, int64 [2, E],
+    and, if there are features, `x` [V, ...]. Other tensors with an entry per vertex or edge are
+    sliced too, as PyG does. All tensors must be in main memory and must not change while the loader
+    is used. The exception is an `x` that requires a gradient: its rows are copied when a batch is
+    yielded, and the gradient flows back to `x`. Reading an attribute of a batch raises InvalidError
+    if the tensor in `data` was changed in place in the meantime.
 
     A batch has `x`, `edge_index` by the batch's own vertex numbers, `n_id` (vertices, seeds first),
     `e_id` (edges), `input_id` (places of the seeds in `input_nodes`), `batch_size` (number of seeds),
@@ -78,13 +79,14 @@ class Loader:
             mapped file. It holds rows that the next batches use. None reads the rows of every batch
             without a cache.
         threads: Number of sampling threads, up to 1024; None for one per core.
-        split: Whether seeds are divided over the ranks. They compare graph, seeds and options before the
-            first batch, and end with an error if these differ. False gives this rank all of
-            `input_nodes`, such as for an evaluation on one rank or seeds that the script has divided.
+        split: Whether seeds are divided over the ranks. The ranks compare graph, seeds and options
+            before the first batch, and raise an error if these differ. False gives this rank all of
+            `input_nodes`, such as for an evaluation on one rank or seeds that the script has
+            divided.
         transform: Function of every batch.
         pin_memory: Whether batches are in pinned memory, if there is CUDA.
-        rank, world: This rank and the number of ranks; if they are given, ranks compare nothing. None
-            asks `torch.distributed` before each pass.
+        rank, world: This rank and the number of ranks; if they are given, ranks compare nothing. If
+            they are None, the loader asks `torch.distributed` before each pass.
         others: Options of PyG's `NeighborLoader` that change nothing here, such as `num_workers`.
     """
 
@@ -166,7 +168,8 @@ class Loader:
 
         # Errors
 
-        InvalidError on all ranks, before the first batch, if they disagree about what they divide.
+        InvalidError on all ranks, before the first batch, if ranks differ in graph, seeds or
+        options.
         """
         self._settle()
         position = self._next
@@ -232,8 +235,8 @@ class Loader:
         return (self._given or found_place()) if self._divides else Place(0, 1)
 
     def _settle(self) -> None:
-        """Updates the place of this rank, which is that of a single rank before `init_process_group`,
-        and compares seeds and options with those of the other ranks."""
+        """Updates this rank's place, and compares seeds and options with those of the other ranks.
+        Before `init_process_group`, the place is that of a single rank."""
         place = self._found()
         if place != self._place:
             self._place, self._has_agreed = place, False
@@ -244,7 +247,7 @@ class Loader:
             self._has_agreed = True
 
     def _facts(self) -> list[str]:
-        """Returns what must be the same on all ranks."""
+        """Returns descriptions of everything that must be equal on all ranks."""
         own = ("threads", "cache")
         options = {name: value for name, value in self._options.items() if name not in own}
         edges = None if isinstance(self.data, StoredGraph) else self.data.edge_index
@@ -340,7 +343,7 @@ def named_weights(data: Any, name: str | None, graph: Topology) -> torch.Tensor 
 
     # Errors
 
-    InvalidError if there are none, or not one per edge.
+    InvalidError if `data` has no such weights, or not exactly one per edge.
     """
     if name is None:
         return None
@@ -387,7 +390,7 @@ def given_place(rank: int | None, world: int | None) -> Place | None:
 
     # Errors
 
-    InvalidError for one of them without the other.
+    InvalidError if only one of `rank` and `world` is given.
     """
     if (rank is None) != (world is None):
         raise InvalidError(f"rank {rank} and world {world}, expected both or neither")

@@ -37,7 +37,8 @@ _said = False
 
 
 def check_others(options: Mapping[str, Any]) -> None:
-    """Accepts options that change nothing; logs once that threads do the work of workers.
+    """Accepts options that change nothing; logs once that threads, not worker processes, load
+    batches.
 
     # Errors
 

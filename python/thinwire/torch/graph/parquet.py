@@ -28,7 +28,8 @@ def read_parquet(
     relabel: bool = False,
     ids: str | None = None,
 ) -> SimpleNamespace:
-    """Reads a graph, which `Loader` takes, and `save` writes for `StoredGraph` and `thinwire graph`.
+    """Reads a graph. `Loader` accepts it directly, and `save` writes it to a file for `StoredGraph`
+    and `thinwire graph`.
 
     It has `edge_index`, int64 [2, E], and `num_nodes`; if their columns are given, also `edge_weight`,
     float32 [E], `x`, float32 [V, F], and `y`, int64 [V], which is below 0 where a vertex has no label,
@@ -41,8 +42,8 @@ def read_parquet(
             vertices up to the highest one in `edges`.
         features: Column of `vertices` with a list of numbers per vertex, or columns of numbers.
         labels: Column of `vertices` with a class per vertex.
-        relabel: Whether `edges` identifies vertices by any integers or strings; vertices are then
-            numbered in the order of these.
+        relabel: Whether `edges` identifies vertices by arbitrary integers or strings. Vertices are
+            then numbered in ascending order of these ids.
         ids: Column of `vertices` with the id of each vertex in `edges`.
 
     # Errors

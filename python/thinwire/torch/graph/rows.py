@@ -28,10 +28,10 @@ class Rows(NamedTuple):
     """An empty tensor with the shape and dtype of rows, [0, ...]; None for a graph without features."""
     source: RowSource
     format: str | None = None
-    """Format in memory and on the network: None for that of the dtype, "int8" for a scale per row and a
-    byte per value, which become float32 when they are read."""
+    """Format in memory and on the network. None means the dtype's own format; "int8" means a scale
+    per row and a byte per value, which are converted to float32 when they are read."""
     server: RowServer | None = None
-    """Server that answers other ranks for the rows of this one; kept as long as the rows are."""
+    """Server that sends this rank's rows to other ranks; kept alive as long as the rows."""
 
     @property
     def about(self) -> str:
@@ -41,8 +41,8 @@ class Rows(NamedTuple):
         return f"{self.format or self.like.dtype} {list(self.like.shape[1:])}"
 
     def of(self, batch: GraphBatch) -> torch.Tensor | None:
-        """Returns the rows of a batch: in the core's own memory, which the tensor keeps alive, if
-        the format equals the dtype."""
+        """Returns the rows of a batch. If the format equals the dtype, the tensor uses the core's
+        own memory and keeps it alive."""
         if self.like is None:
             return None
         address, count = batch.rows
@@ -73,7 +73,7 @@ class Rows(NamedTuple):
         return raw.view(self.like.dtype).view(shape)
 
     def _decoded(self, rows: tuple[int, int], shape: tuple[int, ...]) -> torch.Tensor:
-        """Returns the float32 of encoded rows, at an address and of some bytes."""
+        """Decodes rows, which are given by address and number of bytes, to float32."""
         assert self.format is not None
         out = torch.empty(shape, dtype=torch.float32)
         decode_rows(rows, math.prod(shape[1:]), self.format, (out.data_ptr(), shape[0]))
@@ -186,7 +186,7 @@ def check_vertices(name: str, numbers: torch.Tensor, vertices: int) -> None:
 def refuse(
     wrong: torch.Tensor, values: torch.Tensor, name: str, expected: str, place: str = "in row"
 ) -> None:
-    """Refuses values if any is wrong; the message has the first such value and its row."""
+    """Refuses values if any of them is wrong; the message has the first wrong value and its row."""
     if wrong.any():
         row = int(wrong.int().argmax())
         found = values[row].item()
@@ -203,7 +203,7 @@ def on_cpu(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
     # Errors
 
-    InvalidError if it is not a tensor, is sparse, or is not in the machine's memory.
+    InvalidError if it is not a tensor, is sparse, or is not in main memory.
     """
     if instance(name, tensor, torch.Tensor).layout != torch.strided:
         raise InvalidError(f"{name} is {tensor.layout}, expected torch.strided")

@@ -18,7 +18,7 @@ class Topology(NamedTuple):
     """Edge numbers by the core's positions, int64 [E]; None if they are equal."""
 
     def original(self, positions: torch.Tensor) -> torch.Tensor:
-        """Returns the caller's numbers of edges by their positions."""
+        """Returns the caller's numbers of edges that are given by their positions."""
         return positions if self.edges is None else self.edges[positions]
 
 

@@ -1,8 +1,8 @@
 """Dense parameters of a model, which servers train; every worker has a full copy.
 
-Initial values are PyTorch's and known only to workers, so servers store each parameter's change since the
-beginning, which starts at zero. Rules that use the value itself, such as weight decay, would use the change
-instead, and are refused.
+PyTorch sets the initial values, which only workers know. So servers store the change of each
+parameter since the beginning, which starts at zero. A rule that uses the value itself, such as
+weight decay, would use the change instead; such rules are refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Dense:
     """Dense parameters that servers update. Their tables follow those of the embeddings."""
 
     def __init__(self, named: dict[str, torch.nn.Parameter], optimizer: str, first: int) -> None:
-        """Checks the parameters, given by their names in the model. `first` is their first table number."""
+        """Checks the parameters, which are given by their names in the model. `first` is the number
+        of the first parameter's table."""
         if named and optimizer.partition(":")[0] in LOOK_AT_VALUES:
             rule = optimizer.partition(":")[0]
             raise InvalidError(
@@ -106,7 +107,8 @@ def named(
 
 
 def sizes(parameter: torch.Tensor) -> tuple[int, int]:
-    """Returns the rows and the width of a parameter's table. The last row may be padded."""
+    """Returns the number of rows and the width of a parameter's table. The last row may be
+    padded."""
     width = max(1, min(WIDTH_MAX, parameter.numel()))
     return max(1, -(-parameter.numel() // width)), width
 

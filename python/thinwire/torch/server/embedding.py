@@ -1,9 +1,9 @@
 """Embedding whose table is on servers.
 
-The unique rows of a lookup are a small dense leaf of the graph, in which autograd sums the
-gradients. All leaves since the last step accumulate in the gradient of one parameter, so that
-anything that changes gradients between backward and step (clipping, a loss scaler,
-`requires_grad_`, hooks) also changes those of the table.
+The unique rows of a lookup are a small dense leaf of the autograd graph, in which autograd sums the
+gradients. The gradients of all leaves since the last step are added to the gradient of one
+parameter. So anything that changes gradients between backward and step (clipping, a loss scaler,
+`requires_grad_`, hooks) also changes the gradients of the table.
 
 Law: with `sgd`, the table changes exactly like `nn.Embedding` in the same loop.
 """
@@ -23,7 +23,8 @@ from thinwire.deprecated import renamed
 from thinwire.server.table import ServedTable
 
 MARK = 1e-20
-"""The gradient that stands for those that are kept apart: no norm sees it, and `zero_grad` drops it."""
+"""The gradient that represents the gradients that are kept apart. It is too small to affect a norm,
+and `zero_grad` drops it."""
 
 
 class ServerEmbedding(torch.nn.Module):
@@ -32,9 +33,10 @@ class ServerEmbedding(torch.nn.Module):
     A forward pass pulls the rows of its ids, and `ServerOptimizer.step` pushes their gradients. Create the
     optimizer before the first forward pass: it connects the module to the servers.
 
-    The only parameter, `batch`, stands for the rows with a gradient since the last step: its value
-    and gradient are those of these rows, [number of rows, width], and it is empty before the first
-    backward. It is not in `state_dict`. While `batch.requires_grad` is false, the table does not change.
+    The only parameter, `batch`, stands for the rows with a gradient since the last step: it has the
+    values and gradients of these rows, [number of rows, width], and is empty before the first
+    backward. It is not in `state_dict`. While `batch.requires_grad` is false, the table does not
+    change.
 
     Args:
         rows: number of rows.
@@ -103,7 +105,7 @@ class ServerEmbedding(torch.nn.Module):
     ) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """Returns no parameters unless `recurse` is true.
 
-        DDP and FSDP search that way for the parameters whose gradients they exchange.
+        DDP and FSDP search without `recurse` for the parameters whose gradients they exchange.
         """
         found = super().named_parameters(prefix, recurse, remove_duplicate)
         return found if recurse else iter(())
@@ -113,7 +115,7 @@ class ServerEmbedding(torch.nn.Module):
         return f"{self.rows}, {self.width}"
 
     def owe(self, factor: float) -> None:
-        """Passes the gradients since the last step, multiplied by `factor`, to the next push. A
+        """Adds the gradients since the last step, multiplied by `factor`, to the next push. A
         frozen table has no gradients."""
         self._follow_zero_grad()
         gradient = self._held.grad
@@ -128,11 +130,11 @@ class ServerEmbedding(torch.nn.Module):
             each.data = each.new_empty(0, self.width)
 
     def keep_apart(self) -> None:
-        """Keeps gradients outside of `batch`, since other ranks see other rows.
+        """Keeps gradients outside of `batch`, because each rank has gradients of different rows.
 
         Otherwise, ranks that clip by the norm of all parameters would clip their common parameters
-        differently. A row of nearly zero stands for them in `batch`, so that `zero_grad` of the model, or
-        of another optimizer, drops them too.
+        differently. A row of nearly zero represents these gradients in `batch`: if `zero_grad` of
+        the model, or of another optimizer, removes this row, the gradients are dropped, too.
         """
         self._own = torch.empty(0, self.width)
 
@@ -147,14 +149,15 @@ class ServerEmbedding(torch.nn.Module):
         return self.batch if self._own is None else self._own
 
     def _follow_zero_grad(self) -> None:
-        """Drops gradients that are kept apart if the gradient that stands for them was dropped."""
+        """Drops gradients that are kept apart, if the row that represents them was removed."""
         mark = self.batch.grad
         if self._own is not None and (mark is None or not mark.any()):
             self.forget()
 
     @torch.no_grad()
     def _accumulate(self, rows: torch.Tensor, leaf: torch.Tensor) -> None:
-        """Adds the gradient of a lookup, whose leaf holds these ascending rows, to that of `batch`."""
+        """Adds the gradient of a lookup, whose leaf has these ascending rows, to the gradient of
+        `batch`."""
         assert leaf.grad is not None
         values, gradient, leaf.grad = leaf.detach(), leaf.grad.detach(), None
         if not len(rows):
@@ -178,7 +181,7 @@ class ServerEmbedding(torch.nn.Module):
             hook(held)
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Any:
-        """Follows to another device, and not to another dtype: rows are f32."""
+        """Moves the module to another device. Ignores a change of dtype, because rows are f32."""
         gradient, self.batch.grad = self.batch.grad, None
         self.batch.data = fn(self.batch.data).float()
         self.batch.grad = None if gradient is None else fn(gradient).float()

@@ -1,7 +1,8 @@
 """Parameters of tables, which are hidden from PyTorch's optimizers.
 
-`torch.optim.Adam(model.parameters())` for the other parameters gets those of tables as well. It
-must not apply their gradients, since servers do that, nor keep state for rows that change with each batch.
+An optimizer for the other parameters, such as `torch.optim.Adam(model.parameters())`, also gets the
+parameters of tables. It must not apply their gradients, because servers do that. It must not keep
+state for them either, because their rows change with each batch.
 """
 
 from __future__ import annotations
@@ -43,13 +44,15 @@ class Hidden:
 
         # Errors
 
-        InvalidError if a PyTorch optimizer has a table, which it would unscale a second time.
+        InvalidError if a PyTorch optimizer also has a table, because the scaler would unscale the
+        table's gradients twice.
         """
         self._is_scaled = True
         self._expect_once()
 
     def forget(self) -> None:
-        """Records a step without a GradScaler; before it, any optimizer may have had the tables."""
+        """Records a step without a GradScaler. From then on it no longer matters which optimizers
+        had the tables before."""
         self._sharer, self._is_scaled = None, False
 
     def _hide(self, other: torch.optim.Optimizer, closure: object = None) -> None:
@@ -92,5 +95,6 @@ def called(
 
 
 def closure(arguments: tuple[object, ...], named: dict[str, object]) -> object:
-    """The closure among the arguments of an optimizer's step; the first argument is the optimizer."""
+    """Returns the closure among the arguments of an optimizer's step; the first argument is the
+    optimizer."""
     return named.get("closure", arguments[1] if len(arguments) > 1 else None)

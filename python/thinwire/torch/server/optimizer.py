@@ -1,7 +1,8 @@
 """Optimizer of a model on servers: workers push gradients, and servers apply them.
 
-Servers have the learning rate with which the job begins. A scheduler still works under `sgd`, whose
-update is linear in the gradient: the gradient is multiplied by the ratio of both rates before the push.
+Servers use the learning rate with which the job begins. A scheduler still works under `sgd`, whose
+update is linear in the gradient: before the push, the gradient is multiplied by the ratio of the
+current rate to the first one.
 
 By default the gradients of a worker are divided by the number of workers, under every consistency.
 For rules that are linear in the gradient, such as sgd, the learning rate therefore need not change
@@ -30,9 +31,9 @@ class ServerOptimizer(torch.optim.Optimizer):
     """Pushes the gradients of a model to servers in every step. Creating one joins the job.
 
     Between backward and `step`, clipping and `torch.amp.GradScaler` change the gradients of tables
-    and of dense parameters like those of a local model. Parameters of one `rule` are one of
-    `param_groups`, with its `lr`. A scheduler may change the `lr` of `sgd`, in the same way on all
-    workers; the rates of other rules are constant.
+    and of dense parameters like those of a local model. All parameters with the same `rule` are one
+    entry of `param_groups`, with one `lr`. A scheduler may change the `lr` of `sgd`, in the same
+    way on all workers; the rates of other rules are constant.
 
     Args:
         server: connection to the servers.
@@ -50,7 +51,8 @@ class ServerOptimizer(torch.optim.Optimizer):
     """
 
     _step_supports_amp_scaling = True
-    """Makes `GradScaler.step` call `step` in any case, and pass what it has found; see `_factor`."""
+    """Makes `GradScaler.step` always call `step`, and pass whether it has found infinity; see
+    `_factor`."""
 
     def __init__(
         self,
@@ -156,9 +158,9 @@ class ServerOptimizer(torch.optim.Optimizer):
 
         # Errors
 
-        InvalidError if another optimizer has also unscaled the gradients of a table, or if these
-        were unscaled separately while ranks also train parameters together; and for a changed
-        learning rate under a rule whose rate is constant.
+        InvalidError if another optimizer has also unscaled the gradients of a table; if
+        `GradScaler.unscale_` was called on this optimizer while ranks also train parameters
+        together; and for a changed learning rate under a rule whose rate is constant.
         """
         loss = None
         if closure is not None:
@@ -195,7 +197,8 @@ class ServerOptimizer(torch.optim.Optimizer):
         return state
 
     def _groups(self, usual: str, dense: str) -> dict[str, list[torch.nn.Parameter]]:
-        """Returns the parameters of each rule, where `usual` is that of tables without one of their own."""
+        """Returns the parameters of each rule. `usual` is the rule of tables that have no rule of
+        their own, and `dense` the rule of dense parameters."""
         found: dict[str, list[torch.nn.Parameter]] = {}
         for table in self._embeddings:
             found.setdefault(table.served.optimizer or usual, []).append(table.batch)
@@ -208,7 +211,7 @@ class ServerOptimizer(torch.optim.Optimizer):
 
         # Errors
 
-        InvalidError for another rate than the servers', where the update is not linear in the gradient.
+        InvalidError if a rate differs from the servers' and the rule is not linear in the gradient.
         """
         found: dict[int, float] = {}
         for rule, group in zip(self._rules, self.param_groups):
@@ -243,8 +246,9 @@ class ServerOptimizer(torch.optim.Optimizer):
     def _expect_scale(self, scale: torch.Tensor | None) -> None:
         """Prepares a scaled step of ranks that train other parameters together.
 
-        They change their scale alike, for infinity that all of them see. So a scaler does not look at the
-        tables of a rank, which are left out of this step if their gradients are infinite.
+        All ranks must change their scale in the same way, so only gradients that all ranks have may
+        decide it. The scaler therefore does not check tables. If a rank's gradients of a table are
+        not finite, the rank leaves this table out of the step.
         """
         if scale is None:
             raise InvalidError(
@@ -257,7 +261,7 @@ class ServerOptimizer(torch.optim.Optimizer):
 
 
 def rate_of(rule: str) -> float:
-    """Returns the learning rate of a rule that servers have taken, such as adagrad:lr=0.1."""
+    """Returns the learning rate of a valid rule, such as adagrad:lr=0.1."""
     settings = rule.partition(":")[2].split(",")
     return next(float(each[3:]) for each in settings if each.startswith("lr="))
 
@@ -268,7 +272,8 @@ def is_one_of_several() -> bool:
 
 
 def unwrapped(model: torch.nn.Module) -> torch.nn.Module:
-    """Returns the model in DDP and torch.compile, in whatever order."""
+    """Returns the model without the wrappers of DDP and torch.compile, in whatever order they were
+    applied."""
     inner = model.module if isinstance(model, DistributedDataParallel) else model
     inner = getattr(inner, "_orig_mod", inner)
     return model if inner is model else unwrapped(inner)

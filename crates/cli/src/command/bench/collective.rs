@@ -1,11 +1,12 @@
 //! `thinwire bench collective`: measures the all-reduce of f32 values, compared with its bytes over the
 //! bandwidth.
 //!
-//! Bus bandwidth is 2(n−1)/n · bytes over time: 2(n−1)/n · bytes is the least that every rank must send
-//! and receive if all links are equal. The floor is that of `thinwire_schedule::Rates` for the rate of each
-//! rank's own link. This rate is the highest rate of one plain TCP stream to any peer in the same run, each
-//! way with both ways at once, or the rate of an emulated link. Each repetition starts at a barrier, and its
-//! time is that of its slowest rank. Results are medians after a warm-up.
+//! Bus bandwidth is 2(n−1)/n · bytes over time: every rank must send and receive at least 2(n−1)/n ·
+//! bytes if all links are equal. The floor is the floor of `thinwire_schedule::Rates` for the rate of
+//! each rank's own link. For an emulated link, this is the emulated rate. Otherwise, it is the highest
+//! rate of one plain TCP stream to any peer in the same run, in each direction while both are used. Each
+//! repetition starts at a barrier, and its time is the time of the slowest rank. Results are medians
+//! after a warm-up.
 
 use std::str::FromStr;
 use std::time::Duration;

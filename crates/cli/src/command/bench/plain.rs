@@ -32,7 +32,7 @@ pub struct Rates {
     pub both_ways: f64,
 }
 
-/// Directions in which messages travel.
+/// Directions in which messages are sent.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Ways {
     /// From the first rank to the second.

@@ -75,7 +75,7 @@ pub fn differing(rates: &[f64]) -> String {
 }
 
 /// Returns the pairs of ranks that measure a plain stream: all pairs if that takes only seconds, otherwise
-/// neighbours. With all pairs, every rank is measured with the fastest of the others.
+/// neighbours. If all pairs are measured, each rank is also measured with the fastest other rank.
 fn pairs(world: u32) -> Vec<(u32, u32)> {
     const ALL_MAX: u32 = 8;
     let all = (0..world).flat_map(|a| (a + 1..world).map(move |b| (a, b)));

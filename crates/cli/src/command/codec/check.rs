@@ -51,7 +51,8 @@ struct Report {
     /// A warning, if training with the codec may converge more slowly.
     warning: Option<String>,
     laws: Vec<Law>,
-    /// State of the kernels for a device that are made from the codec's text, if it is written as text.
+    /// State of the kernels that are made from the codec's text for a device; `None` if the codec is not
+    /// written as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     device_source: Option<DeviceSource>,
 }
@@ -241,7 +242,7 @@ fn length(report: &Report) -> String {
     format!("{bytes} bytes for {elements} elements{filled}")
 }
 
-/// Returns the text of a speed, with those of the nearest built-in codec and of a copy.
+/// Returns the text of a speed, with the speeds of the nearest built-in codec and of a copy.
 fn beside(report: &Report, own: f64, of: fn(&Nearest) -> f64) -> String {
     let nearest = report.nearest.iter();
     let nearest =

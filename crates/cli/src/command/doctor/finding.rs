@@ -46,7 +46,7 @@ impl Finding {
         Finding { severity: Severity::Error, check, found, hint }
     }
 
-    /// Returns a finding for a value, or for the error in its place.
+    /// Returns a finding for a value, or for an error.
     pub fn of<T, E: Into<anyhow::Error>>(
         check: &'static str,
         value: Result<T, E>,

@@ -105,7 +105,8 @@ fn variables(flags: &Flags) -> Vec<Finding> {
     refused.map(|(check, error)| Finding::error(check, error, "unset the variable")).collect()
 }
 
-/// Returns a finding on whether the ranks can meet, and the round trip to their meeting place if it answers.
+/// Returns a finding on whether the ranks can connect, and the round trip to their rendezvous store if
+/// it answers.
 fn meeting(place: &Place) -> (Finding, Option<Duration>) {
     let address = &place.coordinator;
     let hint = "give --coordinator HOST:PORT, an address of the machine of rank 0";

@@ -57,7 +57,7 @@ enum Choice {
 #[derive(Serialize)]
 struct Line {
     method: String,
-    /// Number of vertices of all closures, divided by that of their union.
+    /// Number of vertices of all closures, divided by the number of vertices of their union.
     redundancy: f64,
     /// Largest part of training vertices, of vertices and of closures, each relative to the mean.
     training_balance: f64,

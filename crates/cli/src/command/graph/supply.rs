@@ -1,8 +1,8 @@
-//! Choice of the way in which ranks get the rows of other parts, by the bytes sent per pass.
+//! Chooses the way in which ranks get the rows of other parts, by the bytes sent per pass.
 //!
-//! Either every rank keeps copies of the rows of its closure, which are sent once, or it requests remote rows
-//! through a cache. The bytes of both ways are computed before the training from the closures and all
-//! samples.
+//! In the first way, every rank keeps copies of the rows of its closure, which are sent once. In the
+//! second, it requests remote rows through a cache. The bytes of both ways are computed before the
+//! training, from the closures and all samples.
 
 use std::sync::Arc;
 use std::thread;

@@ -286,8 +286,8 @@ fn draw(args: &Args, store: &Store) -> Result<Draw> {
     }
 }
 
-/// Refuses a network that does not fit in memory on all ranks of this machine. Ranks of a launcher skip this
-/// check, because their launcher has made it.
+/// Refuses a network if the ranks of this machine together do not have enough memory for it. Ranks of a
+/// launcher skip this check, because their launcher has made it.
 fn ensure_fits(args: &Args, parts: u32, network: &Network, task: &Task) -> Result<()> {
     if is_launched() {
         return Ok(());

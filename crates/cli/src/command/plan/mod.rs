@@ -1,4 +1,4 @@
-//! `thinwire plan`: makes and explains plans of parallelism and of the travel of gradients.
+//! `thinwire plan`: makes and explains plans for parallelism and for the exchange of gradients.
 
 mod calibrate;
 mod choices;

@@ -1,4 +1,4 @@
-//! `thinwire plan sync`: explains the choices of how gradients travel.
+//! `thinwire plan sync`: explains the choices of codecs and algorithms for the exchange of gradients.
 
 use std::path::PathBuf;
 
@@ -28,17 +28,19 @@ pub struct Args {
     json: bool,
 }
 
-/// A plan with what was measured of it.
+/// A plan with its measurements.
 #[derive(Serialize)]
 pub struct Explanation<'a> {
     /// The step after which the plan was made.
     pub step: u64,
     #[serde(flatten)]
     pub planning: &'a Planning,
-    /// The number of steps in which all buckets travelled by this plan, and the median time of these steps.
+    /// The number of steps in which all buckets were exchanged by this plan, and the median time of
+    /// these steps.
     pub measured_steps: usize,
     pub measured_iteration_s: Option<f64>,
-    /// The median time from ready to done, for every bucket and each alternative that was ever used.
+    /// The median time from the moment when a bucket is ready until its average is complete, for every
+    /// bucket and each alternative that was used.
     pub measured_s: Vec<Vec<Option<f64>>>,
 }
 
@@ -83,7 +85,7 @@ fn check_step(args: &Args, lines: &[Line]) -> Result<()> {
     }
 }
 
-/// Returns the error that the trace has no plan, or none by the requested step.
+/// Returns the error that the trace has no plan, or no plan up to the requested step.
 fn missing(args: &Args, lines: &[Line]) -> Error {
     let trace = args.trace.display();
     let planned = lines.iter().filter(|line| line.record.planning.is_some());
@@ -111,7 +113,7 @@ fn missing(args: &Args, lines: &[Line]) -> Error {
     }
 }
 
-/// Returns the seconds of each step in which all buckets travelled by the plan.
+/// Returns the seconds of each step in which all buckets were exchanged by the plan.
 fn iterations(lines: &[Line], planning: &Planning) -> Vec<f64> {
     let follows = |record: &&StepRecord| {
         let pairs = record.buckets.iter().zip(&planning.buckets);

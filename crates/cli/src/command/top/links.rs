@@ -6,7 +6,7 @@ use thinwire_sync::Pair;
 const RATES: [(f64, &str); 3] = [(1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")];
 const TIMES: [(f64, &str); 3] = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs")];
 
-/// Number of ranks that are shown; no program measures the pairs of more.
+/// Largest number of ranks that are shown; for more ranks, no program measures all pairs.
 const RANKS_MAX: u32 = 256;
 
 /// Returns the matrix for as many ranks as fit, in lines of at most `width` characters.

@@ -19,7 +19,7 @@ pub const ID: usize = 8;
 const HOST: usize = 14;
 /// Fewest and most characters of a bar.
 const BAR: std::ops::RangeInclusive<usize> = 8..=60;
-/// Most characters of a list of buckets that travel in the same way.
+/// Most characters of a list of buckets that are exchanged in the same way.
 const SPANS: usize = 18;
 
 /// Size of a terminal in characters.
@@ -170,7 +170,7 @@ fn links(first: &Live, ranks: usize, width: usize) -> Vec<String> {
     lines
 }
 
-/// Returns a line for each way in which gradients travel.
+/// Returns a line for each way in which gradients are exchanged.
 fn plan(ways: &[BucketSummary]) -> Vec<String> {
     if ways.is_empty() {
         return Vec::new();

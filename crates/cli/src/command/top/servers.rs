@@ -46,7 +46,8 @@ pub fn lines(servers: &Servers) -> Vec<String> {
     lines
 }
 
-/// Returns a line about the shards without a server, and one about the shards that are lost.
+/// Returns a line about the shards that have no server at present, and a line about the shards that are
+/// lost.
 fn away(servers: &Servers) -> impl Iterator<Item = String> {
     let Servers { shards, silent, lost, .. } = *servers;
     let silent = (silent > 0).then(|| {

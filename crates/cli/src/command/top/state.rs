@@ -35,7 +35,7 @@ pub struct State {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Servers {
-    /// Number of their last epoch; 0 before the first.
+    /// Number of the servers' last epoch; 0 before the first.
     pub epoch: u32,
     /// The reason why no epoch can be formed, or `None` if one can.
     pub waiting: Option<String>,
@@ -105,8 +105,9 @@ impl State {
         self.epoch > 0 && self.present() >= self.target as usize
     }
 
-    /// Returns the standing of a process: `waiting` if it runs but the servers of some shards are away,
-    /// `spare` if it waits until the job needs more ranks, and `joining` if it waits for the next epoch.
+    /// Returns the reported standing of a process, or a more exact word: `waiting` if it runs but some
+    /// shards have no server, `spare` if it waits until the job needs more ranks, and `joining` if it
+    /// waits for the next epoch.
     pub fn state_of<'a>(&self, process: &'a Process) -> &'a str {
         let waits = self.servers.as_ref().is_some_and(Servers::are_away);
         match process.standing.as_str() {
@@ -125,7 +126,7 @@ impl State {
         serde_json::from_value(answer).context("reading the coordinator's answer")
     }
 
-    /// Returns the figures of rank 0, which has those of the whole job.
+    /// Returns the figures of rank 0, which include the figures of the whole job.
     pub fn first(&self) -> Option<&Live> {
         self.members.first().map(|process| &process.figures)
     }

@@ -1,4 +1,4 @@
-//! Members of an elastic job as their launcher knows them, with their numbers, devices and ranks.
+//! Members of an elastic job that this launcher has started, with their numbers, devices and ranks.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ pub struct Children {
 #[derive(Debug)]
 struct Started {
     id: Id,
-    /// Place among the running members of this machine; a replacement gets a free one.
+    /// Index among the running members of this machine; a replacement gets a free index.
     slot: u32,
     lives: bool,
 }
@@ -68,7 +68,7 @@ impl Children {
         }
     }
 
-    /// Records the ranks of an epoch from the whole list, because members may change ranks between epochs.
+    /// Records the ranks of all members of an epoch, because members may change ranks between epochs.
     fn started(&mut self, event: &Value) -> Event {
         let ids = event["members"].as_array().into_iter().flatten();
         self.ranks = ids.filter_map(Value::as_str).map(str::to_owned).collect();

@@ -35,7 +35,7 @@ pub struct Elastic {
     pub children: Children,
     /// Servers, which end with the launcher.
     pub servers: Servers,
-    /// Whether a replacement of a rank that died could take part, so that hints advise one.
+    /// Whether a replacement of a rank that died could take part, so that hints advise starting one.
     pub replaces: bool,
     token: String,
 }
@@ -133,7 +133,7 @@ fn invitation(job: &size::Elastic, address: &str, token: Option<&String>) -> Str
 /// Address of a coordinator that only processes on this machine can reach.
 const HERE: &str = "127.0.0.1:0";
 
-/// Place of a job's coordinator.
+/// Address and storage of a job's coordinator.
 #[derive(Debug)]
 pub struct Site<'a> {
     /// Store of the coordinator's state, if several launchers share the job.

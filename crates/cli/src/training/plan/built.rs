@@ -99,7 +99,7 @@ impl Built {
         same && ranks.is_none_or(|ranks| ranks as usize == self.computation.plan.ranks())
     }
 
-    /// Refuses a checkpoint whose model is not that of the plan.
+    /// Refuses a checkpoint whose model is not the plan's model.
     ///
     /// # Errors
     /// If the models differ, or the checkpoint has no model that this version can read.

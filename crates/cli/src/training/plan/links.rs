@@ -42,7 +42,7 @@ pub struct Links {
     pub latency_s: f64,
     /// Bytes per second that a rank sends while all ranks send.
     pub bytes_per_s: f64,
-    /// Seconds that a rank itself spends on a byte that it sends and one that it receives.
+    /// Seconds that a rank itself spends on sending a byte and receiving another one.
     pub byte_s: f64,
     /// Seconds that a rank itself spends on a message.
     pub message_s: f64,

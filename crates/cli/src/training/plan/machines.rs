@@ -40,7 +40,7 @@ impl Machines {
         Ok(Machines { path: path.to_owned(), text, devices, bytes_per_s })
     }
 
-    /// Returns a warning if the emulated bandwidth of links differs from that of the file.
+    /// Returns a warning if the emulated bandwidth of links differs from the bandwidth in the file.
     pub fn warning(&self, limit: Option<Bandwidth>) -> Option<String> {
         let limit = limit.filter(|_| self.devices > 1)?;
         let times = self.bytes_per_s / limit.bytes_per_s();

@@ -98,7 +98,7 @@ impl Parallelism {
         }
     }
 
-    /// Returns the plan, if there is one before ranks meet.
+    /// Returns the plan, if it exists before ranks connect.
     pub fn built(&self) -> Option<&Built> {
         match self {
             Parallelism::Planned(_, built, _) => Some(built),
@@ -106,7 +106,8 @@ impl Parallelism {
         }
     }
 
-    /// Returns a warning if the emulated bandwidth of links differs from that of a cluster file.
+    /// Returns a warning if the emulated bandwidth of links differs from the bandwidth in a cluster
+    /// file.
     pub fn warning(&self, limit: Option<Bandwidth>) -> Option<String> {
         let Parallelism::Made(request) = self else { return None };
         request.cluster.as_ref()?.warning(limit)
@@ -168,8 +169,8 @@ impl Parallelism {
         }
     }
 
-    /// Makes the plan if the training requests one, or the model for a rank's rows. Both need the ranks to
-    /// have met.
+    /// Makes the plan if the training requests one, or the model for a rank's rows. The ranks must be
+    /// connected.
     ///
     /// # Errors
     /// If there is no plan for these machines, or a peer is lost.
@@ -261,8 +262,8 @@ fn replicas(typed: &Typed<'_>, recipe: &Recipe) -> Result<Parallelism> {
 }
 
 /// Returns the parallelism of a plan that will be made, with its search, its fixed decisions and its
-/// machines. Options that are not given are those of the checkpoint. If no options are given, the plan is
-/// also that of the checkpoint.
+/// machines. Options that are not given are taken from the checkpoint. If no options are given, so is
+/// the plan.
 fn made(
     typed: &Typed<'_>,
     parallel: Parallel,

@@ -1,4 +1,4 @@
-//! The thread of a candidate: it leads or follows, and changes between the two.
+//! The thread of a candidate. It leads the job or follows the leader, and switches between the two.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -192,8 +192,8 @@ impl LeaderElection {
         self.depose_if_dead(leader, address)
     }
 
-    /// Deposes a leader whose process has ended before its lease has run out. The listener of a process may
-    /// end a little after its connections.
+    /// Deposes a leader if its process has ended before its lease has run out. It checks for a while,
+    /// because the listener of a process may end a little after its connections.
     fn depose_if_dead(&mut self, leader: &Leader, address: &str) -> Result<(), Setback> {
         let until = Instant::now() + PAUSE;
         while !self.hosted.is_over() && Instant::now() < until {

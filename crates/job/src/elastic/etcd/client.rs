@@ -1,4 +1,4 @@
-//! Client of etcd's JSON interface: one request at a time, at whichever server answers.
+//! Client of etcd's JSON interface. It makes one request at a time, to any server that answers.
 
 use std::time::{Duration, Instant};
 
@@ -64,7 +64,7 @@ impl Client {
         Ok((id, Duration::from_secs(seconds)))
     }
 
-    /// Keeps a lease alive; returns false if it has run out.
+    /// Keeps a lease alive; returns false if the lease has run out.
     ///
     /// # Errors
     /// If etcd does not answer, or refuses.

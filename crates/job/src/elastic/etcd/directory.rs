@@ -137,10 +137,11 @@ pub fn address(store: &Store, timeout: Duration) -> Result<String, Error> {
     }
 }
 
-/// Returns the address of the coordinator as host:port. `place` is this address, or the store that has it.
+/// Returns the address of the coordinator as host:port. `place` is either this address or the store that
+/// has it.
 ///
 /// # Errors
-/// If the store has none within `timeout`, or refuses.
+/// If the store has no address within `timeout`, or refuses.
 pub fn locate(place: &str, timeout: Duration) -> Result<String, Error> {
     match Store::is_meant(place) {
         true => address(&place.parse()?, timeout),

@@ -112,8 +112,7 @@ impl Leadership {
         Ok(EtcdRegistry { directory, held, found, over, failed: None })
     }
 
-    /// Removes the state of a job that is over, so that the next leader does not take it for the state of its
-    /// job.
+    /// Removes the state of a job that is over, so that the next leader does not continue from it.
     fn forget(&mut self) -> Result<(), Failure> {
         let (key, state) = (self.directory.store.leader_key(), self.directory.store.state_key());
         let compare = [was_created(&key, self.held.created.load(Ordering::Acquire))];

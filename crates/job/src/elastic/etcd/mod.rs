@@ -1,4 +1,4 @@
-//! The state of a coordinator in etcd, and which process leads.
+//! The state of a coordinator in etcd, and the election of the process that leads.
 //!
 //! Two keys belong to a job. `/thinwire/JOB/leader` has the address of the coordinator, and is bound to a
 //! lease; `/thinwire/JOB/state` has the coordinator's state. The revision at which the leader's key was

@@ -1,5 +1,5 @@
-//! Events in the life of a job's servers. Their kinds have names that differ from those of workers, since
-//! most readers of events look for the epochs of workers.
+//! Events in the life of a job's servers. Their kinds have other names than the kinds of workers'
+//! events, because most readers of events look for the epochs of workers.
 
 use serde_json::json;
 use thinwire_member::{Epoch, Gone, Id, Note};

@@ -89,7 +89,7 @@ impl Caller {
         let _ = thread::Builder::new().name("thinwire look".to_owned()).spawn(look);
     }
 
-    /// Makes calls in other threads end soon.
+    /// Makes calls of this object in other threads end soon.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }

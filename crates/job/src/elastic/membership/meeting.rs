@@ -1,7 +1,7 @@
-//! The meeting of an epoch: its members find each other through the coordinator's store.
+//! The rendezvous of an epoch: its members find each other through the coordinator's store.
 //!
 //! It runs in a separate thread, so that the caller can abandon it at once if the epoch ends before all
-//! members have met; the thread then ends within seconds.
+//! members are connected. The thread then ends within seconds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,8 +70,8 @@ impl Meeting {
         tcp::connect(world, &PrefixedStore::new(&client, self.role.prefix(number)), &self.options)
     }
 
-    /// Returns a member of an epoch to which this process cannot connect. The process itself is not in the
-    /// epoch.
+    /// Returns a member of an epoch to which this process cannot connect, if there is one. The process
+    /// itself is not in the epoch.
     pub fn unreachable(&self, epoch: &Epoch) -> Option<Id> {
         let (token, address) = (&self.options.token, self.caller.address());
         let client = Client::connect(&address, token, PROBE).ok()?;

@@ -75,9 +75,9 @@ struct State {
     is_succeeded: bool,
     is_over: bool,
     refusal: Option<Error>,
-    /// The coordinator's last reason why this process is in no epoch.
+    /// The last reason that the coordinator has given why this process is in no epoch.
     obstacle: Option<Obstacle>,
-    /// Time at which the coordinator went away.
+    /// Time at which the connection to the coordinator broke.
     away: Option<Instant>,
     waker: Option<Waker>,
     /// Members of the epoch that the links of this process do not reach, until they are reported.
@@ -87,7 +87,7 @@ struct State {
 /// Reason why this process is in no epoch.
 struct Obstacle {
     reason: String,
-    /// Time at which people are told, unless the obstacle has gone by then.
+    /// Time at which the obstacle is reported to people, unless it has ended by then.
     due: Instant,
     is_told: bool,
 }
@@ -136,7 +136,7 @@ impl Shared {
     /// Waits until an epoch has started or the process has left; returns `None` at the deadline.
     ///
     /// # Errors
-    /// If the coordinator refuses the process, or is away for the whole timeout.
+    /// If the coordinator refuses the process, or does not answer for the whole timeout.
     pub fn wait_for_epoch(&self, deadline: Option<Instant>) -> Result<Option<Found>, Error> {
         let mut state = self.lock();
         loop {
@@ -211,8 +211,8 @@ impl Shared {
         }
     }
 
-    /// Checks in a separate thread whether this process reaches all members of an epoch, in which it is not a
-    /// member, and calls `tell` with one that it does not reach, or `None`.
+    /// Checks in a separate thread whether this process reaches all members of an epoch of which it is
+    /// not a member. Calls `tell` with a member that it does not reach, or with `None`.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -240,8 +240,8 @@ impl Shared {
         self.lock().finishing.clone()
     }
 
-    /// Waits until the coordinator has named the leavers. Returns an empty list if it has not by the
-    /// deadline, or if the run has to end at once.
+    /// Waits until the coordinator has named the leavers. Returns an empty list if it has not done so by
+    /// the deadline, or if the run has to end at once.
     pub fn wait_for_leavers(&self, deadline: Instant) -> Vec<Id> {
         let mut state = self.lock();
         loop {
@@ -289,7 +289,8 @@ impl Shared {
         is_so(&waited.expect("no holder panics").0)
     }
 
-    /// Returns why this process is in no epoch: once per reason, after the reason has lasted for a while.
+    /// Returns the reason why this process is in no epoch. Each reason is returned once, after it has
+    /// lasted for a while.
     pub fn obstacle(&self) -> Option<String> {
         let mut state = self.lock();
         let obstacle = state.obstacle.as_mut()?;
@@ -300,7 +301,7 @@ impl Shared {
         Some(obstacle.reason.clone())
     }
 
-    /// Returns for how long the coordinator has been away, if it is.
+    /// Returns for how long the coordinator has not been connected, if it is not.
     pub fn away(&self) -> Option<Duration> {
         self.lock().away.map(|since| since.elapsed())
     }
@@ -310,7 +311,7 @@ impl Shared {
         self.lock().is_over
     }
 
-    /// Notes ranks that the links of epoch `number` do not reach.
+    /// Records ranks that the links of epoch `number` do not reach.
     fn note_unreachable(&self, number: u32, ranks: &[Rank]) {
         let mut state = self.lock();
         // Ranks are places in one epoch, and name other processes in the next.

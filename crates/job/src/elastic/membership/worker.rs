@@ -1,5 +1,5 @@
-//! The thread of a membership: it feeds the state machine of the process with commands of the process,
-//! messages of the coordinator, and the time.
+//! The thread of a membership. It passes commands of the process, messages of the coordinator, and the
+//! time to the state machine of the process.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -57,11 +57,11 @@ pub struct Worker {
     commands: Receiver<Command>,
     caller: Arc<Caller>,
     call: Option<Call>,
-    /// Time of the last message of the coordinator, or of the last check for another one.
+    /// Time of the last message of the coordinator, or of the last check whether it has been replaced.
     heard: Instant,
-    /// Peers that seem lost, and when that is reported.
+    /// Peers that seem lost, and the time at which this is reported.
     suspects: Vec<(Instant, Id)>,
-    /// The last figures, to send them to a coordinator that has been replaced.
+    /// The last figures, which are sent again to a new coordinator.
     figures: Option<String>,
     /// The run has ended. This is reported after the suspects.
     has_halted: bool,
@@ -132,7 +132,7 @@ impl Worker {
         }
     }
 
-    /// Works until the process has left or its membership is dropped.
+    /// Runs until the process has left or its membership is dropped.
     pub fn run(mut self) {
         while self.turn() == Flow::On {}
     }

@@ -31,7 +31,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Returns whether bytes are meant as the state of a coordinator with servers rather than without.
+    /// Returns whether bytes begin like the state of a coordinator with servers.
     pub fn are_meant(bytes: &[u8]) -> bool {
         bytes.starts_with(&MAGIC)
     }

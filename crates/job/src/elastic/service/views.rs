@@ -1,4 +1,4 @@
-//! Views on the coordinator's port: who requests them, and when they are sent.
+//! Views on the coordinator's port: handles requests for them, and sends them.
 //!
 //! Law: no state of a view service, and no decision based on one, is sent before that state is saved.
 

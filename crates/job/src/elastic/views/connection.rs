@@ -19,7 +19,7 @@ use crate::rendezvous::secret;
 pub struct ViewsConnection {
     connection: Connection,
     from: Id,
-    /// Time of the last message of the coordinator, and of the last request for a sign of life.
+    /// Time of the last message of the coordinator, and of the last ping.
     heard: Instant,
     asked: Instant,
 }
@@ -61,8 +61,8 @@ impl ViewsConnection {
         Ok(self.connection.send(&request.to_bytes())?)
     }
 
-    /// Waits for a state, or for the text of a refusal. Returns `None` when `timeout` has passed or a waker
-    /// was used. Asks a silent coordinator for a sign of life.
+    /// Waits for a state, or for the text of a refusal. Returns `None` when `timeout` has passed or a
+    /// waker was used. Pings a silent coordinator.
     ///
     /// # Errors
     /// If the coordinator has ended, does not answer for ten seconds, or sends a malformed message. The

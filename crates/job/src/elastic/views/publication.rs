@@ -10,7 +10,7 @@ use super::{VIEWS_BYTES_MAX, ViewService};
 use crate::elastic::envelope::Reply;
 use crate::elastic::role::Role;
 
-/// A view service, and everybody who receives its states.
+/// A view service, and the subscribers that receive its states.
 ///
 /// Law: a subscriber receives every state that is saved while it is subscribed, in order.
 pub struct Publication {
@@ -49,7 +49,7 @@ impl Publication {
         }
     }
 
-    /// Tells the service which servers are dead.
+    /// Passes a function to the service by which it can check whether a server is dead.
     pub fn look(&mut self, is_dead: &dyn Fn(Id) -> bool) {
         self.service.look(is_dead);
     }

@@ -1,5 +1,5 @@
-//! The chunk and the strategy of a node of a training graph: for the model's nodes from the plan, for
-//! gradients from their nodes, for sums from their terms.
+//! The chunk and the strategy of a node of a training graph. They are taken from the plan for the
+//! model's nodes, from the model's node for gradients, and from the terms for sums.
 
 use thinwire_model::{
     Cut, Declaration, Layout, NodeId, Origin, Placement, Reduction, Strategy, TensorId, conversion,

@@ -1,7 +1,8 @@
-//! Gradients of a rank: from the last share that it computes to the sum over all ranks that have a share.
+//! Gradients of a rank: how they become sums over all ranks, once the rank has computed its own
+//! contribution.
 //!
-//! Every gradient leaves in a bucket of crate `sync`, with its codecs, feedback, skipping and plans of
-//! `auto`, in one of two ways:
+//! Every gradient is sent in a bucket of crate `sync`, which provides codecs, feedback, skipped steps
+//! and the plans of `auto`. There are two cases:
 //!
 //! - **Replicas**: every rank runs the plan of one rank on its own rows. Gradients are averaged over all
 //!   ranks, in buckets of several parameters.
@@ -54,7 +55,7 @@ pub struct ExchangeOptions {
     /// Number of steps by which replicas apply their gradients later than they compute them. The gradients
     /// are under way meanwhile.
     pub delay: u64,
-    /// Form of Adam, which determines whether gradients or momenta travel.
+    /// Form of Adam, which determines whether ranks exchange gradients or momenta.
     pub adam: Adam,
 }
 
@@ -81,8 +82,8 @@ pub(crate) struct Earlier {
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub sync: Synchronizer,
-    /// For every parameter of the program, its index among the synchroniser's parameters; `None` if its
-    /// gradients stay on this rank.
+    /// For every parameter of the program, its index among the synchroniser's parameters; `None` if the
+    /// parameter's gradients stay on this rank.
     places: Vec<Option<usize>>,
     /// For every parameter of the program, its gradient if the gradient stays on this rank.
     kept: Vec<Vec<f32>>,
@@ -90,7 +91,8 @@ pub(crate) struct Exchange {
     is_local: bool,
     /// For every parameter of the program, whether its gradient is rounded before it leaves.
     rounded: Vec<bool>,
-    /// For every parameter of the program, the rearrangements of its gradient into the order of its shards.
+    /// For every parameter of the program, the rearrangements that bring its gradient into the order of
+    /// its shards.
     before: Vec<Vec<Rearrange>>,
     /// For every parameter of the program, whether the synchroniser makes the last sum of its gradient.
     ends: Vec<bool>,
@@ -109,16 +111,16 @@ pub(crate) struct Exchange {
     late: Option<Late>,
     /// Time at which the step began.
     begun: Instant,
-    /// Exchange of the gradients of 0/1 Adam, which travel raw.
+    /// Exchange of the gradients of 0/1 Adam, which are sent raw.
     raw: Option<Synchronizer>,
-    /// Bytes handed to the links so far, including headers, and the bytes that were expected.
+    /// Bytes passed to the links so far, including headers, and the bytes that were predicted.
     pub sent_bytes: u64,
     pub predicted_bytes: u64,
     /// Whether gradients are sketched in the steps in which a sketch is due.
     sketches: bool,
     /// Sketch of the gradients of this step, if one is due.
     sketch: Option<Sketch>,
-    /// Seconds of handing over gradients in this step, and of waiting after the last one.
+    /// Seconds of handing over gradients in this step, and of waiting after the last gradient.
     pub handover_s: f64,
     pub exposed_wait_s: f64,
 }
@@ -264,7 +266,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Returns the synchroniser for this step; `None` if nothing travels.
+    /// Returns the synchroniser for this step; `None` if ranks exchange nothing in it.
     fn sync_of_step(&mut self) -> Option<&mut Synchronizer> {
         match self.sending.travel {
             Travel::Nothing => None,
@@ -340,7 +342,8 @@ impl Exchange {
     }
 
     /// Hands over the gradient of a parameter, summed over this rank's part of `micro_batches`
-    /// micro-batches. It divides the gradient by their number, and sends what `turn` makes of the mean.
+    /// micro-batches. It divides the gradient by the number of micro-batches, and sends the mean after
+    /// `turn` has rearranged it.
     pub fn ready(
         &mut self,
         index: usize,
@@ -464,8 +467,8 @@ impl Exchange {
         }
     }
 
-    /// Returns the gradients that this rank's optimiser applies: those that left, in that order, or those
-    /// that stayed on this rank.
+    /// Returns the gradients that this rank's optimiser applies: those that were exchanged, in the order
+    /// of the exchange, or those that stayed on this rank.
     pub fn gradients(&self) -> impl Iterator<Item = &[f32]> {
         let is_kept = self.is_local || self.sending.travel == Travel::Nothing;
         let places = if is_kept { 0 } else { self.sync.parameters().len() };

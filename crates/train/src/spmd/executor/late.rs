@@ -16,7 +16,7 @@ pub(crate) struct Late {
     delayed: Delayed,
     /// The parameters in the order of their exchange, by their numbers in the program.
     order: Vec<usize>,
-    /// Whether no gradients were due in the last step.
+    /// Whether the last step had no gradients to apply.
     pub is_pending: bool,
     /// Record of the exchange of the gradients that were due last.
     pub record: StepRecord,

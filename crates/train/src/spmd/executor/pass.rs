@@ -148,7 +148,8 @@ impl Executor<'_> {
         }
     }
 
-    /// Returns the micro-batch of the data to which this rank's micro-batch belongs, and its part of it.
+    /// Returns the micro-batch of the data to which this rank's micro-batch belongs, and the number of
+    /// the part that this rank has of it.
     fn source(&self, micro_batch: usize) -> (usize, usize) {
         match self.evaluating {
             true => (micro_batch, self.program.mesh.first()),

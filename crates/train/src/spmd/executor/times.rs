@@ -17,9 +17,9 @@ pub struct Went {
     pub waited_s: f64,
 }
 
-/// Times of a step, in seconds since the moment at which all ranks had received each other's values of the
-/// step, before parameters changed. All ranks reach this moment at about the same time, whatever their
-/// clocks show. Times before it are negative.
+/// Times of a step, in seconds relative to one moment: when all ranks had received each other's values
+/// of the step, before parameters changed. All ranks reach this moment at about the same time, even if
+/// their clocks differ. Times before it are negative.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
     /// The passes, in order.
@@ -41,12 +41,12 @@ impl Watch {
         Watch { passes: Vec::new(), told: Instant::now() }
     }
 
-    /// Notes a pass that began at `begun`, ends now, and has waited for `waited_s`.
+    /// Records a pass that began at `begun`, ends now, and has waited for `waited_s`.
     pub fn pass(&mut self, pass: Pass, begun: Instant, waited_s: f64) {
         self.passes.push((pass, [begun, Instant::now()], waited_s));
     }
 
-    /// Notes that all ranks have told each other of their gradients.
+    /// Records the moment at which all ranks have received each other's values.
     pub fn told(&mut self) {
         self.told = Instant::now();
     }

@@ -1,4 +1,5 @@
-//! Updates: gradients are summed and brought to the ranks that update them, and new values are distributed.
+//! Updates: gradients are summed and sent to the ranks that update the parameters, and these ranks
+//! distribute the new values.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -145,9 +146,9 @@ impl Executor<'_> {
         planned
     }
 
-    /// Gathers one row per rank in a step: whether this rank's values are finite, its share of the loss, its
-    /// number, its notes, and a sketch of its gradients if one is due. Returns the outcome of the step for
-    /// all ranks.
+    /// Gathers one row per rank in a step: whether the rank's values are finite, its share of the loss,
+    /// its number (see [`Executor::say`]), its notes, and a sketch of its gradients if one is due.
+    /// Returns the outcome of the step for all ranks.
     fn tell(&mut self, outcome: Outcome) -> Result<Outcome, Error> {
         let finite = outcome == Outcome::Averaged && self.slots.exchanges.take_finite();
         let [known, loss] = self.told_loss();
@@ -167,7 +168,7 @@ impl Executor<'_> {
         Ok(if all_finite { Outcome::Averaged } else { Outcome::Skipped })
     }
 
-    /// Brings all sums to their owners, clips them, and runs the optimiser.
+    /// Sends all sums to their owners, clips them, and runs the optimiser.
     fn optimize(&mut self, pace: Pace, options: &AdamWOptions) -> Result<(), Error> {
         let micro_batch_number = self.micro_batch_number(0);
         let (slots, program, exchange) = (&mut self.slots, &self.program, &self.exchange);
@@ -218,8 +219,8 @@ impl Executor<'_> {
         Ok(Sending { travel, beta1: options.beta1, rate })
     }
 
-    /// Rescales the residuals so that they have the same effect as before. Momenta take effect for all steps
-    /// since the last exchange, of which the next one has this rate.
+    /// Rescales the residuals so that they have the same effect as before. Momenta are applied for all
+    /// steps since the last exchange; `rate` is the rate of the next exchange's momenta.
     fn rescale(&mut self, rate: f32) -> Result<(), Error> {
         let AdamW { variance, local, .. } = &mut self.optimizer.state;
         let sent_rate = local.rate + rate;
@@ -283,8 +284,8 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Hands over the gradients that stay on this rank, times a scale, or a skipped step if there is no
-    /// scale. Stores the new values of their parameters.
+    /// Hands over the gradients that stay on this rank, multiplied by a scale, or a skipped step if
+    /// there is no scale. Stores the new values of their parameters.
     fn update_remotely(&mut self, scale: Option<f32>) -> Result<(), Error> {
         let gradients: Vec<_> = self.exchange.kept().map(Cow::Borrowed).collect();
         let Some(remote) = &mut self.remote else {

@@ -50,7 +50,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Starts before the first instruction, with the values of lasting slots.
+    /// Creates the state before the first instruction, with the values of lasting slots.
     fn new(model: &'a GraphModel, inputs: &'a Inputs, slots: Vec<Option<Value>>) -> Run<'a> {
         Run { model, inputs, slots }
     }

@@ -1,7 +1,8 @@
 //! Text from a model, byte by byte.
 //!
-//! The text so far is at the start of a row, and the bytes after it do not matter, since a prediction must
-//! not depend on later bytes. Models whose predictions do are detected by a test, and refused.
+//! The text so far is at the start of a row. The bytes after it do not matter, because a prediction must
+//! not depend on later bytes. A test detects models whose predictions depend on later bytes, and they
+//! are refused.
 
 use thinwire_wire::random::Key;
 
@@ -77,8 +78,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the logits of the byte after a text, of which the model reads the end; the row is filled up
-    /// with `rest`.
+    /// Returns the logits of the byte after a text. The model reads the end of the text; the rest of the
+    /// row is filled with `rest`.
     fn last_logits(&self, text: &[u8], rest: u8) -> Vec<f32> {
         let [rows, context] = self.text.sizes();
         let seen = &text[text.len().saturating_sub(context)..];

@@ -1,4 +1,4 @@
-//! Attention, which computes its weights a second time in the backward pass.
+//! Attention. The backward pass computes the attention weights again, so they need not be kept.
 //!
 //! Queries, keys and values are not copied: products read them by head, with strides.
 

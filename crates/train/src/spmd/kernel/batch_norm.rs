@@ -17,7 +17,7 @@ fn by_channel(channels: usize, planes: Vec<f32>) -> Value {
     Value::new(&[channels], rows::sum_rows(&planes, channels))
 }
 
-/// Returns sums and sums of squares of every channel.
+/// Returns the sum and the sum of squares of every channel.
 pub fn moments(x: &Value) -> Vec<Value> {
     let [c, plane] = planes(x);
     let planes = x.floats().par_chunks(plane);

@@ -106,9 +106,9 @@ fn pure(operator: &Operator, inputs: &[&Value], region: &Region<'_>) -> Vec<Valu
 /// Runs `work` with `count` threads for its arithmetic, including the one that runs `work`. 0 means one per
 /// core.
 ///
-/// Kernels run on the rayon pool of the thread that calls them. A separate pool limits the number without
-/// changing the process-wide pool; with one thread, everything runs in place. Local ranks share a machine's
-/// cores, so each should use its part of them.
+/// Kernels run on the rayon pool of the thread that calls them. A separate pool limits the number of
+/// threads without changing the process-wide pool; with one thread, everything runs on the calling
+/// thread. Local ranks share a machine's cores, so each should use its part of them.
 ///
 /// # Errors
 /// If the threads cannot be started.

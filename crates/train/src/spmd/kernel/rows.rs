@@ -22,7 +22,7 @@ pub fn each(values: &mut [f32], function: impl Fn(f32) -> f32 + Sync) {
     });
 }
 
-/// Multiplies `dy` by the slope at x, in place.
+/// Multiplies `dy` by the slope of the function at `x`, in place.
 pub fn each_slope(x: &[f32], dy: &mut [f32], slope: impl Fn(f32) -> f32 + Sync) {
     dy.par_chunks_mut(CHUNK).zip(x.par_chunks(CHUNK)).for_each(|(dy, x)| {
         dy.iter_mut().zip(x).for_each(|(dy, x)| *dy *= slope(*x));
@@ -74,8 +74,9 @@ pub fn sum_middle(values: &[f32], middle: usize, width: usize) -> Vec<f32> {
     groups.flat_map_iter(|group| sum_rows(group, width)).collect()
 }
 
-/// Applies a softmax to every row of `width` scores, times a factor, in place. With `causal` (the position of
-/// the first row's query, and the number of queries), a row sees only keys up to its own position.
+/// Multiplies scores by a factor and applies a softmax to every row of `width` scores, in place. With
+/// `causal` (the position of the first row's query, and the number of queries), a row sees only keys up
+/// to its own position.
 pub fn softmax(scores: &mut [f32], width: usize, factor: f32, causal: Option<(usize, usize)>) {
     let rows = rows_of(width);
     scores.par_chunks_mut(rows * width.max(1)).enumerate().for_each(|(chunk, scores)| {
