@@ -366,7 +366,10 @@ fn a_feedback_of_nothing_is_refused() {
         let link = thinwire_link::mem::alone();
         let error = Synchronizer::start(link, parameters(), options).unwrap_err().to_string();
         let expected = "which leaves nothing to feed back";
-        assert_eq!(error, format!("feedback {feedback} with codec {codec}, {expected}"));
+        assert_eq!(
+            error,
+            format!("feedback {feedback} has no effect with codec {codec}, {expected}")
+        );
     }
 }
 

@@ -541,20 +541,20 @@ fn a_new_layout_of_other_parameters_is_refused() {
         let error = sync.relayout(other).unwrap_err().to_string();
         assert_eq!(
             error,
-            "parameter hidden.weight of [33, 70] f32 where hidden.weight of [70, 33] f32 was"
+            "parameter hidden.weight of [33, 70] f32, expected hidden.weight of [70, 33] f32 as before"
         );
         let mut other = parameters();
         other[0].dtype = DType::BF16;
         let error = sync.relayout(other).unwrap_err().to_string();
         assert_eq!(
             error,
-            "parameter head.weight of [96, 70] bf16 where head.weight of [96, 70] f32 was"
+            "parameter head.weight of [96, 70] bf16, expected head.weight of [96, 70] f32 as before"
         );
         let fewer = parameters()[..5].to_vec();
         let error = sync.relayout(fewer).unwrap_err().to_string();
         assert_eq!(
             error,
-            "parameter thin.weight of [3, 2] f32 where input.weight of [33, 130] f32 was"
+            "parameter thin.weight of [3, 2] f32, expected input.weight of [33, 130] f32 as before"
         );
         let mut more = parameters();
         more.push(Parameter::new("z", &[1]));

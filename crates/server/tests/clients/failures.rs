@@ -220,5 +220,5 @@ fn a_job_without_servers_is_told_so() {
     let job = definition("async", "sgd:lr=1", 0);
     let soon = Duration::from_secs(5);
     let text = refusal(Client::open(&worker.job_address, &job, soon));
-    assert_eq!(text, "1 of 2 servers are there, after 5 s");
+    assert_eq!(text, "1 of 2 servers are there after 5 s");
 }

@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(warning(|number| number == 19), None);
         assert!(warning(|number| number >= 18).unwrap().starts_with("warning: 2 of 20 steps"));
         assert!(warning(|number| number < 11).unwrap().ends_with("lower --lr"));
-        assert!(of("int4", |number| number < 11).unwrap().contains("another codec than int4"));
+        assert!(of("int4", |number| number < 11).unwrap().contains("another codec, as int4"));
     }
 
     #[test]
