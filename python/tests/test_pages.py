@@ -35,7 +35,7 @@ PAIR = {
     "docs/python.md > DDP": "ddp",
     "docs/python.md > Hosts of several GPUs": "ddp",
     "docs/worse-loss.md > A milder codec": "ddp",
-    "docs/worse-loss.md > Some parameters exempt": "ddp",
+    "docs/worse-loss.md > A codec for some parameters": "ddp",
     "docs/python.md > FSDP2 on hosts": "on_hosts",
     "docs/monitoring.md > TensorBoard and trackers of experiments": "monitored",
     "docs/python.md > Saving and resuming": "saved",

@@ -94,7 +94,7 @@ def resized(folder):
     fit.accelerator.wait_for_everyone()
     fit.accelerator.save_state(folder)
     fit.accelerator.wait_for_everyone()
-    said = [str(each.message) for each in caught if "codecs" in str(each.message)]
+    said = [str(each.message) for each in caught if "residuals" in str(each.message)]
     return said, sorted(each for each in os.listdir(folder) if "thinwire" in each)
 
 

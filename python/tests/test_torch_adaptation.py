@@ -161,5 +161,5 @@ def test_policies_that_cannot_be_followed_are_refused(ranks):
     assert unknown.startswith("unknown policy 'noise', expected noise-scale:max=ROWS")
     assert fixed.startswith("policies deadline:60 need resize= and ranks_allowed=")
     assert neither == "a policy is neither a string nor a function, expected one of them"
-    assert small == "batch of 1, expected 2 or more"
+    assert small == "batch is 1, expected 2 or more"
     assert odd == "a batch of 5 rows on 2 ranks, expected a multiple of 2"

@@ -116,7 +116,7 @@ def test_no_timeout_is_given_together_with_a_group_that_has_one():
                 InvalidError, match=f"{name} is 5, but the group already has a {name}"
             ):
                 function(group=group, **{name: 5})
-    with pytest.raises(InvalidError, match="timeout_s is 5 for a group"):
+    with pytest.raises(InvalidError, match="timeout_s is 5, but the group already has a timeout_s"):
         thinwire.torch.fsdp(torch.nn.Linear(2, 2), group=group, timeout_s=5)
 
 

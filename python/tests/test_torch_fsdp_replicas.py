@@ -251,7 +251,7 @@ def test_what_does_not_fit_is_refused():
         "on a mesh of two dimensions, over one of which FSDP2 itself sums gradients, expected "
         "the one that shards (hint: "
         'fully_shard(module, mesh=mesh["host"]))',
-        "gather_codec with replicas",
+        "gather_codec cannot be used with replicas",
         "replicas is DeviceMesh of 2 dimensions, expected a mesh of one dimension or a process group",
         "expected replicas of one shard",
         "has replicas given, rank ",

@@ -726,7 +726,7 @@ def test_graphs_that_no_file_has_are_named(tmp_path, change, options, message):
         (lambda file: file.rows(0, 2.5), "end 2.5, expected a whole number of at least 0"),
         (lambda file: file.rows(5, 2), r"rows 5\.\.2, expected rows of 0\.\.60"),
         (lambda file: file.part("a"), 'part "a", expected a whole number of at least 0'),
-        (lambda file: file.part(2), "part 2 of 2"),
+        (lambda file: file.part(2), "part 2, expected one of 2 parts"),
         (
             lambda file: file.rows().read("a"),
             'index is "a", expected whole numbers, a slice or None',
@@ -776,7 +776,7 @@ def test_files_that_are_none_are_named(tmp_path):
     with pytest.raises(InvalidError, match=r"graph\.tw: 8 bytes, expected a header"):
         StoredGraph(path)
     data, file = stored(path, torch.randn(VERTICES, 2))
-    with pytest.raises(InvalidError, match="part 0 of 0"):
+    with pytest.raises(InvalidError, match="part 0, expected one of 0 parts"):
         file.part(0)
     data.x = data.x.double()
     with pytest.raises(InvalidError, match=r"x is torch.float64 \[60, 2\]"):

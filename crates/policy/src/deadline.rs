@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(more.reason, "the remaining steps take 100 s, and 60 s remain");
         let late = asked(90.0).unwrap();
         assert_eq!(late.ranks, Some(8));
-        let end = "take 100 s of 0 s, and no number of ranks is enough";
+        let end = "take 100 s, and 0 s remain, and no number of ranks is enough";
         assert!(late.reason.ends_with(end), "{}", late.reason);
         let fixed = Observation { ranks_allowed: None, ..observation() };
         assert_eq!(Deadline::new(1.0).observe(&fixed), None);
