@@ -158,7 +158,9 @@ def err(address):
     with server:
         network(ms.Tensor(np.array([3], np.int32))).asnumpy()
         found = said(stepper.step)
-        assert found.startswith("table 'embedding' has no gradient in this step (hint: give the other")
+        assert found.startswith(
+            "table 'embedding' has no gradient in this step (hint: give the other"
+        )
         network.anchor.requires_grad = False  # a frozen table needs no gradient
         network(ms.Tensor(np.array([3], np.int32))).asnumpy()
         stepper.step()
