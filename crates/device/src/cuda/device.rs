@@ -151,12 +151,7 @@ impl Cuda {
         queue: impl FnOnce(Address, Stream) -> Status,
     ) -> Result<(), Fault> {
         let (owner, memory) = (&self.0, Memory::of(region));
-        let mut stream = owner.work.0;
-        if memory.is_foreign() {
-            // The framework may still compute what is there, or read it.
-            stream = owner.outer.0;
-            owner.order(owner.work.0, stream)?;
-        }
+        let stream = if memory.is_foreign() { owner.outer_in_order()? } else { owner.work.0 };
         memory.wait_for_outer(stream)?;
         owner.driver.check(queue(self.address(region), stream))?;
         owner.drain(stream)
@@ -493,11 +488,9 @@ impl Device for Cuda {
         }
         let mut queue = owner.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let is_foreign = is_foreign(&work);
-        let stream = if is_foreign { owner.outer.0 } else { owner.work.0 };
-        // Foreign memory is read and written after all work so far, which waits for no framework.
-        let ordered = if is_foreign { owner.order(owner.work.0, stream) } else { Ok(()) };
-        let word = match ordered.and_then(|()| owner.word(stream)) {
-            Ok(word) => word,
+        let stream = if is_foreign { owner.outer_in_order() } else { Ok(owner.work.0) };
+        let (stream, word) = match stream.and_then(|stream| Ok((stream, owner.word(stream)?))) {
+            Ok(found) => found,
             Err(fault) => return Submission::Done(Done::failed(owner.fail(fault))),
         };
         let (regions, bytes, fault) = Default::default();

@@ -194,13 +194,22 @@ impl Owner {
         self.state().events.push(Handle(event));
         Ok(())
     }
+
+    /// Returns the stream for work on foreign memory, which the framework may still compute or read. The work begins
+    /// after all work so far, which waits for no framework.
+    ///
+    /// # Errors
+    /// If the driver refuses the order.
+    pub(super) fn outer_in_order(&self) -> Result<Stream, Fault> {
+        self.order(self.work.0, self.outer.0)?;
+        Ok(self.outer.0)
+    }
 }
 
 pub(super) fn failure(fault: &Fault) -> Failure {
     let hint = match *fault == Fault::out_of_memory() {
         true => {
-            " (hint: the exchange keeps 4 bytes per parameter on the device, and 4 more for a \
-             residual; \
+            " (hint: the exchange keeps 4 bytes per parameter on the device, and 4 more for a residual; \
              device=\"host\" in Python keeps them in host memory)"
         }
         false => "",
