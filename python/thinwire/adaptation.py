@@ -47,8 +47,7 @@ class Adapting:
         if self._core.needs_ranks() and (resize is None or ranks_allowed is None):
             raise InvalidError(
                 f"policies {', '.join(texts)} need resize= and ranks_allowed=, by which they "
-                f"change the "
-                "number of ranks"
+                "change the number of ranks"
             )
         for name, value, least in (("batch", batch, self._ranks), ("rows", rows, 1)):
             if value < least:
@@ -200,7 +199,7 @@ class Adapting:
         if unknown or batch < 0 or rate < 0:
             raise InvalidError(
                 f"a policy has asked for {answer}, expected only batch, rate, ranks and reason, "
-                f"and no negative number"
+                "and no negative number"
             )
         self._expect_even(batch)
         changed: dict[str, Any] = {}

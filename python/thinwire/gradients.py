@@ -270,8 +270,7 @@ class Gradients:
         if len(found) != len(self.all):
             raise _core.InvalidError(
                 f"{len(found)} gradients, expected {len(self.all)} as in the first step (hint: a "
-                f"variable "
-                "that is added later needs a new exchange, or a new optimizer)"
+                "variable that is added later needs a new exchange, or a new optimizer)"
             )
         for now, first in zip(found, self.all):
             if (now.shape, now.dtype) != (first.shape, first.dtype):
@@ -282,9 +281,8 @@ class Gradients:
             if KINDS.index(now.kind) > KINDS.index(first.kind):
                 raise _core.InvalidError(
                     f"the gradient of {first.name} is {now.kind}, in the first step it was "
-                    f"{first.kind} on "
-                    "all ranks (hint: create one exchange for each set of variables that are "
-                    "trained together)"
+                    f"{first.kind} on all ranks (hint: create one exchange for each set of "
+                    "variables that are trained together)"
                 )
 
     def _expect(self, place: int, array: Array) -> None:
@@ -383,9 +381,8 @@ def expect_exchangeable(found: list[Gradient]) -> list[Gradient]:
             )
     if all(each.kind == "none" for each in found):
         raise _core.InvalidError(
-            f"none of {len(found)} variables has a gradient, expected at least one (hint: does "
-            f"the loss depend "
-            "on them?)"
+            f"none of {len(found)} variables has a gradient, expected at least one (hint: does the "
+            "loss depend on them?)"
         )
     return found
 

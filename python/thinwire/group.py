@@ -83,8 +83,7 @@ def init(
     if group is not None and group.world > 1:
         raise _core.InvalidError(
             f"this process has joined already, as rank {group.rank} of {group.world} (hint: use "
-            f"that "
-            "group, or its split(name): a rank joins once)"
+            "that group, or its split(name): a rank joins once)"
         )
     try:
         group = Group(_core.Group.join(*given, port=port))
@@ -249,7 +248,7 @@ def check_sum(array: numpy.ndarray[Any, Any], average: bool) -> None:
         raise _core.InvalidError(
             f"array of {array.dtype.str}, expected this machine's byte order "
             f"{array.dtype.newbyteorder('=').str} (hint: "
-            f"array.astype(array.dtype.newbyteorder('=')))"
+            "array.astype(array.dtype.newbyteorder('=')))"
         )
     if average and array.dtype.kind == "b":
         raise _core.InvalidError(

@@ -92,8 +92,7 @@ def of_ranks(
         if (saved.rank, saved.world) != (of, saved_world):
             raise _core.InvalidError(
                 f"{file(of)} is of rank {saved.rank} of {saved.world}, expected rank {of} of "
-                f"{saved_world} "
-                "(hint: put the files of all ranks, saved together, in one folder)"
+                f"{saved_world} (hint: put the files of all ranks, saved together, in one folder)"
             )
         return saved
 

@@ -95,9 +95,8 @@ fn job(workers: Options, servers: bool) -> Result<Job, Failure> {
     }
     if workers.mode != CoordinatorMode::Saved {
         return Err(Failure::invalid(
-            "a coordinator of servers needs a state file, in which it saves which server has \
-             which rows (hint: \
-             state=\"FILE\")",
+            "a coordinator of servers needs a state file, in which it saves which server has which rows \
+             (hint: state=\"FILE\")",
         ));
     }
     let usual = Options::new(CoordinatorMode::Saved, 1, WORLD_SIZE_MAX);

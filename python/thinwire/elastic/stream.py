@@ -63,7 +63,7 @@ class Stream:
         if self.samples < (self.batch if self.drop_last else 1):
             raise InvalidError(
                 f"{self.samples} samples and batches of {self.batch}, expected at least one full "
-                f"batch in a pass"
+                "batch in a pass"
             )
 
     @property

@@ -290,15 +290,14 @@ class Exchange:
             if getattr(jax.config, name):
                 raise InvalidError(
                     f"{name} is on: it would repeat a step, and its exchange, on a single rank "
-                    f"(hint: turn this setting off; gradients that are not finite on one rank are "
-                    f"NaN on all)"
+                    "(hint: turn this setting off; gradients that are not finite on one rank are "
+                    "NaN on all)"
                 )
         unmarked = sorted(self._tree.scanned.keys() - self._marked)
         if unmarked:
             raise InvalidError(
                 f"no layer of {unmarked[0]} was marked, expected exchange.mark in the function "
-                f"that "
-                "jax.lax.scan calls (hint: without scanned=, the gradients of this layer are "
+                "that jax.lax.scan calls (hint: without scanned=, the gradients of this layer are "
                 "exchanged after backward)"
             )
 
@@ -371,8 +370,7 @@ def described(params: Any, scanned: Sequence[str]) -> Tree:
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(params)):
         raise InvalidError(
             "an exchange is made of traced parameters, expected arrays (hint: make it once, "
-            "outside of "
-            "jax.jit, and call it inside)"
+            "outside of jax.jit, and call it inside)"
         )
     return Tree(params, scanned)
 
@@ -391,7 +389,7 @@ def agree_on_values(params: Any, tree: Tree, group: thinwire.Group) -> None:
     except InvalidError as error:
         raise InvalidError(
             f"{error} (hint: params = thinwire.jax.broadcast(params) gives all ranks the "
-            f"parameters of rank 0)"
+            "parameters of rank 0)"
         ) from None
 
 
@@ -422,8 +420,7 @@ def expect_local(mesh: jax.sharding.Mesh, scanned: Sequence[str]) -> None:
     if others:
         raise InvalidError(
             f"the mesh has {len(others)} devices of other processes, expected those of this one "
-            f"(hint: "
-            "jax.make_mesh((n,), ('local',), devices=jax.local_devices()))"
+            "(hint: jax.make_mesh((n,), ('local',), devices=jax.local_devices()))"
         )
 
 
@@ -433,5 +430,5 @@ def expect_devices(name: str, value: Any, mesh: jax.sharding.Mesh | None) -> Non
     if mesh is None and sharding is not None and len(sharding.device_set) > 1:
         raise InvalidError(
             f"gradient of {name} is on {len(sharding.device_set)} devices, expected one (hint: "
-            f"pass mesh= to thinwire.jax.exchange)"
+            "pass mesh= to thinwire.jax.exchange)"
         )

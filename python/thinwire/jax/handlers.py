@@ -57,13 +57,12 @@ def check(header: str, version: str) -> None:
     if major is not None and int(major[1]) > 0:
         raise InvalidError(
             f"jaxlib {version} has version {major[1]} of XLA's foreign function interface, "
-            f"expected 0 "
-            "(hint: a newer thinwire, or an older jaxlib)"
+            "expected 0 (hint: a newer thinwire, or an older jaxlib)"
         )
     if "XLA_FFI_Future_SetError" not in header:
         raise InvalidError(
-            f"jaxlib {version} has no futures in XLA's foreign function interface, but an "
-            f"exchange needs them (hint: pip install 'jax>=0.5.3')"
+            f"jaxlib {version} has no futures in XLA's foreign function interface, but an exchange "
+            "needs them (hint: pip install 'jax>=0.5.3')"
         )
 
 
@@ -173,7 +172,7 @@ def lowered(context: Any, *values: Any, platform: str | None, meshed: bool, kept
     if devices > 1:
         raise InvalidError(
             f"the exchange is in a program for {devices} devices, expected one (hint: pass mesh= "
-            f"to thinwire.jax.exchange, and call the exchange outside of jax.shard_map)"
+            "to thinwire.jax.exchange, and call the exchange outside of jax.shard_map)"
         )
     # A program that was compiled ahead has nothing else of the exchange than its number.
     getattr(context.module_context, "add_keepalive", lambda _: None)(kept)

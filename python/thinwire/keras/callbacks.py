@@ -136,9 +136,9 @@ def expect_exchanges(model: keras.Model, batches: int) -> None:
     is_exact = not is_own and keras.backend.backend() != "jax"
     if gradients.exchanges and (found == 0 or is_exact and found != batches):
         raise InvalidError(
-            f"Keras {keras.__version__} has exchanged {found} times in {batches} batches, "
-            f"expected one exchange for each batch: otherwise every rank trains alone (hint: does "
-            f"train_step call optimizer.apply?)"
+            f"Keras {keras.__version__} has exchanged {found} times in {batches} batches, expected "
+            "one exchange for each batch: otherwise every rank trains alone (hint: does train_step "
+            "call optimizer.apply?)"
         )
 
 

@@ -26,10 +26,8 @@ def refuse(fault: str | None = None) -> None:
     because = f" ({fault})" if fault else ""
     error: Any = thinwire.InvalidError(
         f"a gradient of some rank is not finite{because}, so no rank has made this step (hint: a "
-        f"lower "
-        "learning rate, or amp.DynamicLossScaler in a loop of your own, with exchange or reducer "
-        "and "
-        "non_finite='nan')"
+        "lower learning rate, or amp.DynamicLossScaler in a loop of your own, with exchange or "
+        "reducer and non_finite='nan')"
     )
     error.is_everywhere = True
     raise error

@@ -23,8 +23,8 @@ def check_file(path: Any, sequence: Any) -> None:
     if not isinstance(path, (str, PathLike)) or not str(fspath(path)).endswith(".json"):
         said = fspath(path) if isinstance(path, (str, PathLike)) else type(path).__name__
         raise InvalidError(
-            f"path is '{said}', expected one that ends in .json (hint: --model recognises a "
-            f"model file by this ending)"
+            f"path is '{said}', expected one that ends in .json (hint: --model recognises a model "
+            "file by this ending)"
         )
     whole = isinstance(sequence, int) and not isinstance(sequence, bool)
     if sequence is not None and not (whole and 1 <= sequence <= SEQUENCE_MAX):

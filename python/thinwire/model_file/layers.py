@@ -98,7 +98,7 @@ def adaptive_mean(graph: Graph, name: str, x: int, target: Shape) -> int:
     if ratio != int(ratio):
         raise ValueError(
             f"adaptive pooling of an image of {image} to {target}, expected sizes with a whole "
-            f"ratio"
+            "ratio"
         )
     if ratio == 1:
         return x

@@ -145,7 +145,7 @@ class Exchange:
             found, expected = (len(tf.nest.flatten(each)) for each in (gradients, self.variables))
             raise InvalidError(
                 f"{found} gradients for {expected} variables, expected the structure of the "
-                f"variables"
+                "variables"
             )
         return [self._made_dense(each) for each in tf.nest.flatten(gradients)]
 

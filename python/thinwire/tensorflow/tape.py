@@ -116,8 +116,7 @@ def exchange_of(sources: list[Any], group: Group, options: dict[str, Any]) -> Ex
         if not hasattr(source, "assign"):
             raise InvalidError(
                 f"a source of the tape is {type(source).__name__}, expected a variable (hint: "
-                f"exchange "
-                "gradients of tensors with one thinwire.tensorflow.exchange for all steps)"
+                "exchange gradients of tensors with one thinwire.tensorflow.exchange for all steps)"
             )
     key = (tuple(sorted(options.items(), key=str)), tuple(map(id, sources)))
     found = _exchanges.setdefault(group, {})

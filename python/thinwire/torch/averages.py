@@ -42,11 +42,9 @@ class Averages:
         if parameter.grad is not None and bool(parameter.grad.any()):
             self._refuse(
                 InvalidError(
-                    f"backward has added to a gradient of shape {list(parameter.shape)} that "
-                    f"still holds the average of the last step, and momentum_correction would "
-                    f"count this average twice (hint: "
-                    "zero_grad() before it, or model.no_sync() for all backward passes of a step "
-                    "but the "
-                    "last)"
+                    f"backward has added to a gradient of shape {list(parameter.shape)} that still "
+                    "holds the average of the last step, and momentum_correction would count this "
+                    "average twice (hint: zero_grad() before it, or model.no_sync() for all "
+                    "backward passes of a step but the last)"
                 )
             )

@@ -212,13 +212,12 @@ def create(opts: Any, backend_options: Any = None) -> ProcessGroup:
     if backend_options is not None:
         raise InvalidError(
             f"pg_options is {shown(backend_options)}, expected None: the backend thinwire has no "
-            f"options "
-            "(hint: timeout= is an argument of init_process_group itself)"
+            "options (hint: timeout= is an argument of init_process_group itself)"
         )
     if not hasattr(c10d.Backend, "Options"):
         raise InvalidError(
-            f"PyTorch {torch.__version__} cannot use the backend thinwire, expected 2.15 or "
-            f"later (hint: use thinwire.torch.hook over gloo)"
+            f"PyTorch {torch.__version__} cannot use the backend thinwire, expected 2.15 or later "
+            "(hint: use thinwire.torch.hook over gloo)"
         )
     timeout_s = allowed(seconds(opts.timeout))
     place = opts.group_rank, opts.group_size

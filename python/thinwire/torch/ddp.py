@@ -136,7 +136,7 @@ def refuse_hooked(model: DistributedDataParallel) -> None:
         name = repr(state) if type(state).__module__.startswith("thinwire.") else name
     raise InvalidError(
         f"the model has a communication hook already, {name}, expected none (hint: DDP takes one "
-        f"hook)"
+        "hook)"
     )
 
 

@@ -127,8 +127,7 @@ def fsdp(
             if given is not None:
                 raise InvalidError(
                     f"{name} cannot be used with replicas: modules are gathered and reduced on "
-                    f"their host "
-                    f"(hint: leave {name} out)"
+                    f"their host (hint: leave {name} out)"
                 )
         names = [each.name for each in every.values()]
 
@@ -179,8 +178,8 @@ def check_unit(name: str, unit: Any) -> None:
     if len(found) > 1:
         raise InvalidError(
             f"module '{name}' has parameters on {len(found)} meshes, but FSDP2 takes one "
-            f"communication "
-            "for each module (hint: call fully_shard on submodules, with one mesh each)"
+            "communication for each module (hint: call fully_shard on submodules, with one mesh "
+            "each)"
         )
     hooks = [getattr(group, "_all_reduce_hook", None) for group in found]
     comms = [group._reduce_scatter_comm for group in found]
@@ -201,8 +200,7 @@ def check_codec(codec: Any, seed: int) -> str:
         if name.partition(":")[0] in WHOLE_ONLY:
             raise InvalidError(
                 f"codec '{name}' needs whole gradients, but FSDP2 has only parts of them: use "
-                f"int8, int4, int3 or "
-                "topk:RATIO"
+                "int8, int4, int3 or topk:RATIO"
             )
     arguments.options(codec=text, seed=seed)
     return text
@@ -269,9 +267,8 @@ class Exchange:
         if found != (process_group.rank(), process_group.size()):
             raise InvalidError(
                 f"this process is rank {found[0]} of {found[1]} in the group, but rank "
-                f"{process_group.rank()} of {process_group.size()} among the ranks of FSDP2 "
-                f"(hint: leave "
-                "group out)"
+                f"{process_group.rank()} of {process_group.size()} among the ranks of FSDP2 (hint: "
+                "leave group out)"
             )
         return scatter
 
@@ -378,14 +375,13 @@ class Exchange:
         if len(entry) == 2:
             raise InvalidError(
                 f"the state of {name} has residuals of modules, as earlier versions saved it, "
-                f"expected "
-                "residuals of parameters (hint: continue from the model and the optimizer alone)"
+                "expected residuals of parameters (hint: continue from the model and the optimizer "
+                "alone)"
             )
         if len(entry) != 3:
             raise InvalidError(
                 f"the state of {name} has {len(entry)} parts, expected parameters, the number of "
-                f"ranks and "
-                "the codec"
+                "ranks and the codec"
             )
         places, world, codec = entry
         return dict(places), world, codec
@@ -400,7 +396,7 @@ class Exchange:
         if expected is None:
             raise InvalidError(
                 f"the state has a residual of {name}, but this model has no sharded parameter of "
-                f"that name"
+                "that name"
             )
         count, residual = place
         if not 0 <= count < 1 << 64:

@@ -47,8 +47,7 @@ def refuse_hosts_without(call: int, replicas: Any) -> None:
         if store.get(place_of(call, rank)) == b"none":
             raise InvalidError(
                 f"ranks disagree: rank {rank} has replicas none, rank {dist.get_rank()} has "
-                f"replicas given "
-                f"{HINT}"
+                f"replicas given {HINT}"
             )
 
 
@@ -152,8 +151,7 @@ def shards_of(units: Mapping[str, Any]) -> dist.ProcessGroup:
         first, second = (hosts.listed(ranks) for ranks in list(found)[:2])
         raise InvalidError(
             f"modules are sharded over ranks {first} and over ranks {second}, expected one mesh "
-            f"for all "
-            "of them with replicas"
+            "for all of them with replicas"
         )
     return next(iter(found.values()))
 
@@ -164,6 +162,5 @@ def refuse_hooked(units: Mapping[str, Any]) -> None:
         if any(getattr(group, "_all_reduce_hook", None) for group in param_groups(unit)):
             raise InvalidError(
                 f"module '{name}' has an all-reduce hook already, expected none (hint: remove it, "
-                f"since "
-                "thinwire.torch.fsdp sets its own)"
+                "since thinwire.torch.fsdp sets its own)"
             )

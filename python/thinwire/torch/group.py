@@ -149,7 +149,7 @@ def check(
     elif group is not None and not (dist.is_available() and isinstance(group, dist.ProcessGroup)):
         raise InvalidTypeError(
             f"group is {arguments.shown(group)}, expected a thinwire.Group or a process group of "
-            f"PyTorch"
+            "PyTorch"
         )
     return found_s
 

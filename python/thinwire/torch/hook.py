@@ -464,8 +464,8 @@ class Hook:
             if rank is not None:
                 self.group.abort(
                     f"calls differ: rank {rank} gathers {state.gathering(steps)}, rank "
-                    f"{self.group.rank} "
-                    f"is in step {self._steps} (hint: every rank saves a checkpoint, not one alone)"
+                    f"{self.group.rank} is in step {self._steps} (hint: every rank saves a "
+                    "checkpoint, not one alone)"
                 )
 
     def _expect_more(self, step: Step) -> None:

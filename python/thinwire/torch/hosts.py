@@ -153,9 +153,8 @@ def check(within: Any, group: Any = None, algorithm: Any = None) -> None:
         )
     if isinstance(algorithm, str) and algorithm.startswith("hierarchical"):
         raise InvalidError(
-            f"algorithm {shown(algorithm)} cannot be used with within, expected a flat one "
-            f"between hosts "
-            "(hint: leave one of the two out, since both sum on a host first)"
+            f"algorithm {shown(algorithm)} cannot be used with within, expected a flat one between "
+            "hosts (hint: leave one of the two out, since both sum on a host first)"
         )
     if group is not None and not isinstance(group, (dist.ProcessGroup, groups.Lost)):
         raise InvalidError(
@@ -284,19 +283,15 @@ def check_partition(hosts: Sequence[Sequence[int]]) -> None:
             if hosts[other] != mine:
                 raise InvalidError(
                     f"within does not partition the ranks: the group of rank {rank} has ranks "
-                    f"{listed(mine)}, that of "
-                    f"rank {other} has {listed(hosts[other])} (hint: pass on every rank the group "
-                    f"of its "
-                    "own host)"
+                    f"{listed(mine)}, that of rank {other} has {listed(hosts[other])} (hint: pass "
+                    "on every rank the group of its own host)"
                 )
     for rank, mine in enumerate(hosts):
         if len(mine) != len(hosts[0]):
             raise InvalidError(
                 f"the host of rank 0 has {len(hosts[0])} rank{'s' * (len(hosts[0]) > 1)}, that of "
-                f"rank "
-                f"{rank} has {len(mine)}, expected equal numbers (hint: start the same number on "
-                f"each, or "
-                "leave within out)"
+                f"rank {rank} has {len(mine)}, expected equal numbers (hint: start the same number "
+                "on each, or leave within out)"
             )
 
 

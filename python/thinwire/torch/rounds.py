@@ -171,7 +171,7 @@ class Rounds:
         if not isinstance(entry, tuple) or len(entry) != 2:
             raise InvalidError(
                 f"the state of rank {group.rank} is {shown(entry)}, expected the result of "
-                f"state_dict on that rank"
+                "state_dict on that rank"
             )
         tensors, exact = entry
         arrays = {name: each.float().cpu().numpy() for name, each in exact.items()}

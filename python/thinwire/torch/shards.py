@@ -32,7 +32,7 @@ def sharded(model: torch.nn.Module) -> dict[str, Any]:
     if not hasattr(FSDPModule, "set_custom_reduce_scatter"):
         raise InvalidError(
             f"PyTorch {torch.__version__} has no FSDP2 with custom communication, expected 2.9 or "
-            f"later"
+            "later"
         )
     modules = model.named_modules()
     units = {name: module for name, module in modules if isinstance(module, FSDPModule)}
@@ -102,7 +102,7 @@ def parameters(model: torch.nn.Module, units: Iterable[Any]) -> dict[Any, Parame
                 raise InvalidError(
                     f"parameter {info.param_name} of a {type(info.module).__name__} is sharded "
                     f"together with {type(model).__name__}, but is not a part of it (hint: pass "
-                    f"the whole model)"
+                    "the whole model)"
                 )
             place = places[id(info.module)]
             name = f"{place}.{info.param_name}" if place else info.param_name
@@ -128,9 +128,9 @@ def reduced(parameters: Mapping[Any, Parameter], elements: int) -> list[Paramete
     known = [each for each in found if each is not None]
     if len(known) < len(found) or sum(each.elements for each in known) != elements:
         raise InvalidError(
-            f"FSDP2 reduces gradients of {len(found)} parameters and {elements} elements per "
-            f"rank, but only {len(known)} of these parameters are known (hint: call "
-            f"thinwire.torch.fsdp after all fully_shard)"
+            f"FSDP2 reduces gradients of {len(found)} parameters and {elements} elements per rank, "
+            f"but only {len(known)} of these parameters are known (hint: call thinwire.torch.fsdp "
+            "after all fully_shard)"
         )
     return known
 
@@ -154,6 +154,5 @@ def packed() -> list[Any]:
         frame = frame.f_back
     raise InvalidError(
         f"PyTorch {torch.__version__} does not say which parameters it reduces gradients of, "
-        f"expected a "
-        "call by FSDP2 of PyTorch 2.9 to 2.15"
+        "expected a call by FSDP2 of PyTorch 2.9 to 2.15"
     )

@@ -142,8 +142,7 @@ def for_ranks(
         said = str(error).removeprefix("ranks disagree: ")
         raise InvalidError(
             f"the states of ranks were not saved together: {said} (hint: load what all ranks have "
-            f"saved "
-            "together)"
+            "saved together)"
         ) from None
     return saved
 
@@ -188,8 +187,8 @@ def check_part(saved: Saved, part: torch.Tensor | None) -> None:
     if found != expected:
         raise InvalidError(
             f"the state is of {found}, this rank exchanges {expected} (hint: the same within= and "
-            f"the same "
-            "ranks on each host as when it was saved, or resume from model and optimizer alone)"
+            "the same ranks on each host as when it was saved, or resume from model and optimizer "
+            "alone)"
         )
 
 
@@ -232,8 +231,7 @@ def resharded(group: Group, world: int, entries: Mapping[str, Any]) -> Saved:
         raise InvalidError(
             f"the state is of {world} ranks, this job has {group.world}: rank{group.rank} needs "
             f"{', '.join(needed)}, but {missing[0]} is missing (hint: give the entries of all "
-            f"ranks in "
-            "one dict, or use thinwire.torch.resharded with torch.distributed.checkpoint)"
+            "ranks in one dict, or use thinwire.torch.resharded with torch.distributed.checkpoint)"
         )
     saved = {name: parsed(name, entries[name])[0] for name in needed}
     first = saved["rank0"]

@@ -105,8 +105,7 @@ fn variance(codec: &dyn Codec, values: &[f32], what: &str) -> Result<(), Refusal
     if bias > SURE * (mean / seeds + whole / seeds.powi(2)) {
         let part = (bias / whole).sqrt();
         return Err(Refusal::codec(format!(
-            "claims to be unbiased, but for {what} the mean of {SEEDS} encodings is off by \
-             {part:.3} of \
+            "claims to be unbiased, but for {what} the mean of {SEEDS} encodings is off by {part:.3} of \
              their length"
         )));
     }

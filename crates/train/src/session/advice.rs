@@ -64,10 +64,9 @@ impl fmt::Display for Advice {
         let share = 100.0 * wait_s / step_s;
         write!(
             f,
-            "no codec within the error budget hides the exchange: ranks wait for {share:.0} % of \
-             a step of {now}; \
-             --mode diloco:{every},fragments={fragments},delay={delay} --codec int4 would take about {then} per step, but need \
-             some more steps to reach the same loss"
+            "no codec within the error budget hides the exchange: ranks wait for {share:.0} % of a step \
+             of {now}; --mode diloco:{every},fragments={fragments},delay={delay} --codec int4 would \
+             take about {then} per step, but need some more steps to reach the same loss"
         )
     }
 }
@@ -93,10 +92,9 @@ mod tests {
         assert_eq!(fast.every, 10);
         assert_eq!(
             fast.to_string(),
-            "no codec within the error budget hides the exchange: ranks wait for 75 % of a step \
-             of 1.00 s; \
-             --mode diloco:10,fragments=4,delay=2 --codec int4 would take about 250 ms per step, but need \
-             some more steps to reach the same loss"
+            "no codec within the error budget hides the exchange: ranks wait for 75 % of a step of 1.00 \
+             s; --mode diloco:10,fragments=4,delay=2 --codec int4 would take about 250 ms per step, but \
+             need some more steps to reach the same loss"
         );
     }
 

@@ -203,8 +203,7 @@ class Elastic(Job):
         if self._exchange.steps.is_under_way:
             raise InvalidError(
                 "a new batch was requested before a step with the last one, expected elastic.step "
-                "with "
-                "each batch"
+                "with each batch"
             )
         super().compute(deal)
         self._deal = deal

@@ -108,7 +108,7 @@ class Rows:
         if self.is_read and not self.served.is_owing:
             raise thinwire.InvalidError(
                 f"table '{self.served.name}' has no gradient in this step (hint: give the other "
-                f"optimizer all of network.trainable_params(), and call it before this one)"
+                "optimizer all of network.trainable_params(), and call it before this one)"
             )
         self.is_read = False
 

@@ -78,7 +78,6 @@ def refused(value: Any, path: str) -> InvalidError:
     text = " ".join(repr(value).split())
     return InvalidError(
         f"the state of {path} is a {type(value).__name__}, {text[:60]}, expected numbers, text, "
-        f"tensors, "
-        "values of NumPy, or lists, tuples, sets and dicts of them (hint: let state_dict return "
-        "only such values)"
+        "tensors, values of NumPy, or lists, tuples, sets and dicts of them (hint: let state_dict "
+        "return only such values)"
     )

@@ -88,7 +88,7 @@ def check_numbers(node: Any, name: str, computed: list[Any]) -> None:
         kinds = [str(next(iter(kind), "")).removeprefix("torch.") for kind in (read, found)]
         raise ValueError(
             f"operator {node.target} converts {kinds[0]} to {kinds[1]}, which is not supported "
-            f"(hint: no gradient passes such a conversion)"
+            "(hint: no gradient passes such a conversion)"
         )
 
 

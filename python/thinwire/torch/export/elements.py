@@ -27,7 +27,7 @@ def detach(walk: Walk, x: Any) -> Any:
         return x
     raise ValueError(
         f"operator {walk.node.target} is not supported: no gradient passes it (hint: in a model "
-        f"file, gradients pass through every operator)"
+        "file, gradients pass through every operator)"
     )
 
 

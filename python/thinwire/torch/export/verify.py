@@ -49,8 +49,7 @@ def verify(module: torch.nn.Module, inputs: tuple[Any, ...], exported: Exported)
         if getattr(value, "_post_accumulate_grad_hooks", None):
             raise ValueError(
                 f"parameter '{name}' has a hook of register_post_accumulate_grad_hook, which is "
-                f"not "
-                "supported (hint: export the module before hooks are registered)"
+                "not supported (hint: export the module before hooks are registered)"
             )
     try:
         _compare(module, parameters, inputs, exported, torch.float32)
@@ -98,9 +97,8 @@ def _compare(
         if not _is_near(ours.logits, theirs.logits):
             other = first_other(module, exported, drawn, lambda at, x: _is_near(values[at], x))
             raise ValueError(
-                f"{other} computes a different result in a file, so this operator is not "
-                f"supported with these "
-                "arguments"
+                f"{other} computes a different result in a file, so this operator is not supported "
+                "with these arguments"
             )
         _check_gradients(theirs, ours, suspects(module, logits, witness))
         with torch.no_grad():
@@ -126,14 +124,12 @@ def _check_calls(module: torch.nn.Module, witness: Witness, is_same: bool) -> No
     if witness.drawn:
         raise ValueError(
             f"the forward of {name} draws from {witness.drawn}, which is not supported (hint: "
-            f"export "
-            "module.eval(), or set rates of stochastic depth to 0)"
+            "export module.eval(), or set rates of stochastic depth to 0)"
         )
     if not is_same:
         raise ValueError(
             f"the forward of {name}, called again, gives a different result, which is not "
-            f"supported "
-            "(hint: a model file has no state but its parameters)"
+            "supported (hint: a model file has no state but its parameters)"
         )
 
 
@@ -248,8 +244,8 @@ def _check_gradients(theirs: Found, ours: Found, said: str) -> None:
         if not error <= NEAR * size + ROUNDING * whole:
             raise ValueError(
                 f"the gradient of '{name}' differs by "
-                f"{100 * error / max(size, other.norm().item()):.3g} % from the gradient that "
-                f"the module's operators give: {said}"
+                f"{100 * error / max(size, other.norm().item()):.3g} % from the gradient that the "
+                f"module's operators give: {said}"
             )
 
 
@@ -264,9 +260,8 @@ def _check_rows(
     logits = values[graph["output"]]
     if logits.ndim == 0 or logits.shape[0] % batch:
         raise ValueError(
-            f"the output has shape {list(logits.shape)} for a batch of {batch}, expected the "
-            f"batch as "
-            "its first dimension"
+            f"the output has shape {list(logits.shape)} for a batch of {batch}, expected the batch "
+            "as its first dimension"
         )
     moments = [node["outputs"] for node in graph["nodes"] if "moments" in node["operator"]]
     kept = {at: values[at] for outputs in moments for at in outputs}
@@ -279,8 +274,7 @@ def _check_rows(
         if not change <= NEAR * logits[own].norm().item() + ROUNDING:
             raise ValueError(
                 f"the logits of row {row} of the batch depend on other rows of the batch (hint: "
-                f"the "
-                "first dimension of the first example is the batch, even if a module has "
+                "the first dimension of the first example is the batch, even if a module has "
                 "batch_first=False; operators that mix examples are not supported)"
             )
 
