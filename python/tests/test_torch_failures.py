@@ -270,7 +270,8 @@ def test_what_does_not_fit_is_said_on_all_ranks_and_on_one_alone(ranks, world):
     for said in ranks(world, unfit):
         assert said.keys() == EXPECTED.keys() - of_several
         for label, (kind, text, waited_s) in said.items():
-            assert kind == EXPECTED[label][0], (label, text)
+            # A rank that is slower may hear of the same fault from its peer first.
+            assert kind == EXPECTED[label][0] or " reports: " in text, (label, text)
             assert EXPECTED[label][1] in text, (label, text)
             assert waited_s <= LIMIT_S, (label, waited_s)
 

@@ -43,11 +43,19 @@ class AveragingOptimizer(MovingOptimizer):
     def construct(self, gradients):
         """Makes one update from this rank's gradients, which were computed before the core changes
         the parameters."""
-        given = self.operator(*self.exact(gradients))
+        before = self.exact(gradients)
+        given = self.operator(*before)
         moved = ()
         for i in range(len(given)):
-            moved = moved + (self.moved(i, given[i]),)
-        return self.optimizer(ops.depend(gradients, moved))
+            if self.rest_numbers[i] < 0:
+                moved = moved + (ops.assign(self.parameters[i], given[i]),)
+        updated = self.optimizer(ops.depend(gradients, (given, moved)))
+        after = self.exact(updated)
+        moved = ()
+        for i in range(len(given)):
+            if self.rest_numbers[i] >= 0:
+                moved = moved + (self.rounded(i, given[i] + (after[i] - before[i])),)
+        return ops.depend(updated, moved)
 
 
 class Steps:

@@ -66,7 +66,10 @@ class MovingOptimizer(HoldingOptimizer):
     """An optimizer that averages the parameters themselves before each update, as if they were f32.
 
     The error of rounding a parameter to float16 or bfloat16 is kept and added the next time:
-    otherwise, changes smaller than the dtype's resolution would always be lost.
+    otherwise, changes smaller than the dtype's resolution would always be lost. Such a parameter is
+    assigned after the update, which is added to its average: most of MindSpore's optimizers compute
+    in float32 on the CPU, and in the first run of a graph they read a float16 parameter as it was
+    before an assignment of the same graph.
     """
 
     def __init__(self, optimizer: nn.Optimizer, group: thinwire.Group | None) -> None:
@@ -76,10 +79,9 @@ class MovingOptimizer(HoldingOptimizer):
         numbers = {id(each): number for number, each in enumerate(halves)}
         self.rest_numbers = [numbers.get(id(each), -1) for each in optimizer.parameters]
 
-    def exact(self, gradients):
-        """Returns the parameters plus their rounding errors, as float32, once `gradients` are
-        computed."""
-        parameters = ops.depend(self.parameters, gradients)
+    def exact(self, before):
+        """Returns the parameters plus their rounding errors, as float32, once `before` is computed."""
+        parameters = ops.depend(self.parameters, before)
         found = ()
         for i in range(len(parameters)):
             value = parameters[i].astype(ms.float32)
@@ -88,11 +90,9 @@ class MovingOptimizer(HoldingOptimizer):
             found = found + (value,)
         return found
 
-    def moved(self, i, exact):
-        """Sets parameter `i` to a float32 value, and keeps the error of rounding it."""
+    def rounded(self, i, exact):
+        """Sets parameter `i` to a rounded float32 value, and keeps the error of rounding it."""
         parameter = self.parameters[i]
-        if self.rest_numbers[i] < 0:
-            return ops.assign(parameter, exact)
         rounded = exact.astype(parameter.dtype)
         error = exact - rounded.astype(ms.float32)
         # What is not finite has no rest: it would stay, also where the program replaces the parameter.
