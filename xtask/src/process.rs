@@ -1,9 +1,12 @@
 //! Child processes: cargo and other programs, at the root of the repository.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -72,15 +75,71 @@ fn line(command: &Command) -> String {
     words.join(" ")
 }
 
-/// Passes a child's piped output on, line by line, and shows each line to `read`. Lines of two children that are
-/// followed at a time stay whole.
-pub fn follow(child: &mut Child, mut read: impl FnMut(&str)) -> Result<()> {
+/// Longest time without a line of output. No test is silent for as long, so a child that is hangs.
+const SILENCE: Duration = Duration::from_secs(15 * 60);
+/// Interval between two looks at a child that prints nothing.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Runs a command, shows each line of its stdout to `read`, and returns its exit status; `None` if it hung and was
+/// killed. A process that the command leaves behind may keep its stdout open, so the end of the command counts.
+pub fn follow(
+    command: &mut Command,
+    mut read: impl FnMut(&str) -> io::Result<()>,
+) -> Result<Option<ExitStatus>> {
+    let name = line(command);
+    let spawned = command.stdout(Stdio::piped()).spawn();
+    let mut child = spawned.with_context(|| format!("cannot start {name}"))?;
     let output = child.stdout.take().expect("stdout was piped");
-    for line in BufReader::new(output).split(b'\n') {
-        let mut line = line.context("cannot read the output of the tests")?;
-        read(&String::from_utf8_lossy(&line));
-        line.push(b'\n');
-        std::io::stdout().write_all(&line)?;
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        let mut lines = BufReader::new(output).split(b'\n').map_while(io::Result::ok);
+        lines.try_for_each(|line| sender.send(line))
+    });
+    let mut heard = Instant::now();
+    loop {
+        match lines.recv_timeout(LOOK) {
+            Ok(line) => {
+                heard = Instant::now();
+                read(&String::from_utf8_lossy(&line))?;
+            }
+            Err(RecvTimeoutError::Disconnected) => return Ok(Some(child.wait()?)),
+            Err(RecvTimeoutError::Timeout) => {
+                if let Some(status) = child.try_wait()? {
+                    return Ok(Some(status));
+                }
+            }
+        }
+        if heard.elapsed() >= SILENCE {
+            eprintln!("{name} has printed nothing for {} s; what runs:", SILENCE.as_secs());
+            succeed(Command::new("ps").args(["-eo", "pid,ppid,stat,etimes,wchan:20,args"]))?;
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
     }
-    Ok(())
+}
+
+/// Prints a line of a child. Lines of two children that are followed at a time stay whole.
+pub fn print(line: &str) -> io::Result<()> {
+    io::stdout().write_all(format!("{line}\n").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_a_command_leaves_behind_is_not_waited_for() {
+        let begun = Instant::now();
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 60 & echo one; echo two; exit 3"]);
+        let mut lines = Vec::new();
+        let status = follow(&mut command, |line| {
+            lines.push(line.to_owned());
+            Ok(())
+        });
+        assert_eq!(status.unwrap().and_then(|status| status.code()), Some(3));
+        assert_eq!(lines, ["one", "two"]);
+        assert!(begun.elapsed() < Duration::from_secs(60));
+    }
 }

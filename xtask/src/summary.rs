@@ -7,7 +7,7 @@ pub struct Summary {
     pub passed: usize,
     /// The names of those that failed.
     pub failed: Vec<String>,
-    /// The names of those that failed beside others and passed alone.
+    /// The names of those that failed or hung at first, and passed in their second run.
     pub flaky: Vec<String>,
     /// The names of those that were skipped, each with its reason.
     pub skipped: Vec<(String, String)>,
@@ -45,7 +45,7 @@ impl Summary {
             report += &format!("  failed  {name}\n");
         }
         for name in flaky {
-            report += &format!("  flaky   {name}: failed beside other tests, passed alone\n");
+            report += &format!("  flaky   {name}: passed in its second run\n");
         }
         for (name, reason) in skipped {
             report += &format!("  skipped {name}: {reason}\n");
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(
             passes.report(),
             "tests: 1 passed, 0 failed, 0 skipped\n  \
-             flaky   ring: failed beside other tests, passed alone\n"
+             flaky   ring: passed in its second run\n"
         );
         for again in [failed(), Summary::default()] {
             let mut fails = failed();

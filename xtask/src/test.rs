@@ -9,12 +9,12 @@
 mod programs;
 mod results;
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread::{self, ScopedJoinHandle};
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::{cargo, cargo_of_all, follow};
+use crate::process::{cargo, cargo_of_all, follow, print};
 use crate::python;
 use crate::summary::Summary;
 use results::Results;
@@ -92,12 +92,14 @@ fn rust(arguments: &[String]) -> Result<Summary> {
 
 /// Runs `cargo test`, and reads its lines.
 fn cargo_test(command: &mut Command, arguments: &[String]) -> Result<Summary> {
-    command.arg("--no-fail-fast").args(arguments).stdout(Stdio::piped());
-    let mut child = command.spawn().context("cannot start cargo test")?;
+    command.arg("--no-fail-fast").args(arguments);
     let mut results = Results::default();
-    follow(&mut child, |line| results.read(line))?;
-    let status = child.wait().context("cannot wait for cargo test")?;
+    let status = follow(command, |line| {
+        results.read(line);
+        print(line)
+    })?;
     let summary = results.finish();
+    let status = status.context("cargo test hung")?;
     if !status.success() && summary.failed.is_empty() {
         bail!("cargo test ended with {status}");
     }

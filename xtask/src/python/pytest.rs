@@ -1,13 +1,12 @@
 //! The run of pytest, and what its lines say.
 
 use std::fs;
-use std::process::Stdio;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use super::environment::Environment;
 use super::package::Package;
-use crate::process::{follow, root};
+use crate::process::{follow, print, root};
 use crate::summary::Summary;
 
 /// Every failure, skipped test and expected failure with its reason, each on a line of its own.
@@ -76,13 +75,15 @@ pub fn run(
     arguments: &[String],
 ) -> Result<Summary> {
     let mut command = environment.tool("python");
-    command.args(FLAGS).args(arguments).stdout(Stdio::piped());
+    command.args(FLAGS).args(arguments);
     command.env("PYTHONPATH", &package.site).env("THINWIRE_WHEEL", &package.wheel);
     command.env("TORCH_PACKAGES", torch.site_packages()?);
-    let mut child = command.spawn().context("cannot start pytest")?;
     let mut lines = Vec::new();
-    follow(&mut child, |line| lines.push(line.to_owned()))?;
-    let status = child.wait().context("cannot wait for pytest")?;
+    let status = follow(&mut command, |line| {
+        lines.push(line.to_owned());
+        print(line)
+    })?;
+    let Some(status) = status else { bail!("pytest hung") };
     let mut summary = summarize(&lines);
     let selects = arguments.iter().any(|each| each.starts_with("-k") || each.starts_with("-m"));
     let ended = status.success() || selects && status.code() == Some(NOTHING_SELECTED);

@@ -2,7 +2,7 @@
 //!
 //! Most tests start processes and wait for them, so a second program finds an idle processor.
 
-use std::io::Write;
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -12,8 +12,11 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use super::results::Results;
-use crate::process::{cargo_of_all, root, succeed};
+use crate::process::{cargo_of_all, follow, print, root, succeed};
 use crate::summary::Summary;
+
+/// How often a program that hangs is run.
+const ATTEMPTS: u32 = 2;
 
 /// One test program: the unit tests of a target, or a file of integration tests.
 #[derive(Debug, PartialEq, Eq)]
@@ -84,25 +87,33 @@ fn program(message: &Value) -> Option<Program> {
 }
 
 impl Program {
-    /// Runs the program, prints its output in one piece, and returns its results.
+    /// Runs the program, once more if it hangs, prints its output in one piece, and returns its results.
     fn run(&self) -> Result<Summary> {
         let name = self.source.strip_prefix(root()).unwrap_or(&self.source).display();
-        let output = Command::new(&self.executable)
-            .current_dir(&self.package)
-            .output()
-            .with_context(|| format!("cannot start the tests of {name}"))?;
-        let mut stdout = std::io::stdout().lock();
-        write!(stdout, "\n     Running {name}\n")?;
-        stdout.write_all(&output.stdout)?;
-        stdout.write_all(&output.stderr)?;
-        drop(stdout);
-        let mut results = Results::default();
-        String::from_utf8_lossy(&output.stdout).lines().for_each(|line| results.read(line));
-        let mut summary = results.finish();
-        if !output.status.success() && summary.failed.is_empty() {
-            summary.failed.push(format!("{name}: {}", output.status));
+        for attempt in 0..ATTEMPTS {
+            let errors = self.executable.with_extension("stderr");
+            let mut command = Command::new(&self.executable);
+            command.current_dir(&self.package).stderr(File::create(&errors)?);
+            let mut results = Results::default();
+            let mut output = String::new();
+            let status = follow(&mut command, |line| {
+                results.read(line);
+                output += &format!("{line}\n");
+                Ok(())
+            })?;
+            let errors = fs::read(&errors)?;
+            print(&format!("\n     Running {name}\n{output}{}", String::from_utf8_lossy(&errors)))?;
+            let Some(status) = status else { continue };
+            let mut summary = results.finish();
+            if !status.success() && summary.failed.is_empty() {
+                summary.failed.push(format!("{name}: {status}"));
+            }
+            if attempt > 0 {
+                summary.flaky.push(format!("{name} (hung)"));
+            }
+            return Ok(summary);
         }
-        Ok(summary)
+        Ok(Summary { failed: vec![format!("{name}: hung")], ..Summary::default() })
     }
 }
 
