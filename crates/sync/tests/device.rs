@@ -293,7 +293,8 @@ fn errors_of(fail: fn(&Simulated)) -> Vec<String> {
         }
         unreachable!("steps end with the device")
     });
-    assert!(errors.iter().all(|(step, _)| *step == 3), "{errors:?}");
+    // Rank 1 may still be waiting in the step before.
+    assert!(errors[0].0 == 3 && (2..=3).contains(&errors[1].0), "{errors:?}");
     assert!(errors[1].1.contains("a device has failed"), "{errors:?}");
     errors.into_iter().map(|(_, error)| error).collect()
 }
