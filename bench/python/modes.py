@@ -60,6 +60,7 @@ def main() -> None:
             options.methods,
         ):
             cell = {"part": options.part, "model": name, "method": method, "seed": seed}
+            cell |= {"batch": batch_of(name, options), "rate": options.rate}
             steps = 0 if options.part == "time" else options.steps
             cell |= {"network": network, "size": options.size, "steps": steps}
             if key(cell) in done:
@@ -90,14 +91,23 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=2100, help="of a curve")
+    parser.add_argument("--batch", type=int, help="of a rank; the accuracy benchmark's by default")
+    parser.add_argument(
+        "--rate", type=float, default=1.0, help="factor of the accuracy benchmark's learning rate"
+    )
     parser.add_argument("--data", help="a text file for gpt and lstm")
     parser.add_argument("--digits", help="a folder with MNIST's files for cnn")
     return parser.parse_args()
 
 
+def batch_of(name: str, options: argparse.Namespace) -> int:
+    """Rows of a step of one rank."""
+    return options.batch or accuracy.BATCH[name]
+
+
 def key(cell: dict) -> tuple:
     """What makes a cell another one."""
-    names = ("part", "model", "method", "seed", "network", "size", "steps")
+    names = ("part", "model", "method", "seed", "network", "size", "steps", "batch", "rate")
     return tuple(cell[name] for name in names)
 
 
@@ -105,10 +115,10 @@ class Training:
     """A model under one method; `step` is one step of it, whose record has what rounds did."""
 
     def __init__(self, name: str, method: str, seed: int, options: argparse.Namespace) -> None:
-        options.batch = accuracy.BATCH[name]
-        self.model, self.data = models.trained(name, options.size, seed, dist.get_rank(), options)
+        of_model = argparse.Namespace(**vars(options) | {"batch": batch_of(name, options)})
+        self.model, self.data = models.trained(name, options.size, seed, dist.get_rank(), of_model)
         self.elements = sum(each.numel() for each in self.model.parameters())
-        self.rate = accuracy.RATE[name]
+        self.rate = accuracy.RATE[name] * options.rate
         self.forward: torch.nn.Module = self.model
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=self.rate, fused=True)
         self.period, self.raw_steps = 1, 0

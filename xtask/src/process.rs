@@ -87,7 +87,7 @@ pub fn follow(
     mut read: impl FnMut(&str) -> io::Result<()>,
 ) -> Result<Option<ExitStatus>> {
     let name = line(command);
-    let spawned = command.stdout(Stdio::piped()).spawn();
+    let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let mut child = spawned.with_context(|| format!("cannot start {name}"))?;
     let output = child.stdout.take().expect("stdout was piped");
     let (sender, lines) = mpsc::channel();

@@ -234,6 +234,13 @@ fn doctor_tells_what_would_keep_a_job_from_starting() {
     let two = ["--rank", "1", "--world", "2", "--coordinator"];
     let hosts = [&two[..], &["10.255.255.1:29417"]].concat();
     assert!(refused(&hosts, &[]).contains("no token for a job that meets at 10.255.255.1:29417"));
+    let here = [&["doctor"], &two[..], &["127.0.0.1:29417"]].concat();
+    let told = folder.run(&here).stdout;
+    let other = "thinwire bench link --rank 1 --world 2 --coordinator 127.0.0.1:29417, and";
+    assert!(
+        told.lines().any(|line| line.starts_with("note   link") && line.contains(other)),
+        "{told}"
+    );
     let unknown = [&two[..], &["nowhere.invalid:29417", "--token", "0123456789abcdef"]].concat();
     assert!(refused(&unknown, &[]).contains("'nowhere.invalid:29417' is no known address"));
     assert!(refused(&[], &[("THINWIRE_PORT", "x")]).contains("THINWIRE_PORT"));

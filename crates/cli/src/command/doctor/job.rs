@@ -45,7 +45,7 @@ pub fn findings(flags: &Flags) -> Vec<Finding> {
     let place = place.filter(|place| place.world > 1);
     let round_trip = place.as_ref().and_then(|place| {
         let (finding, round_trip) = meeting(place);
-        found.push(finding);
+        found.extend([finding, link(place)]);
         round_trip
     });
     found.push(chosen(place.as_ref(), round_trip));
@@ -146,6 +146,18 @@ fn meeting(place: &Place) -> (Finding, Option<Duration>) {
             )
         }
     }
+}
+
+/// Returns a finding about the bandwidth between two hosts, which takes a process on each of them.
+fn link(place: &Place) -> Finding {
+    let rank = place.rank.min(1);
+    let command = format!(
+        "measure it between two machines: thinwire bench link --rank {rank} --world 2 --coordinator {}, and \
+         the same with --rank {} on the other one",
+        place.coordinator,
+        1 - rank
+    );
+    Finding::note("link", "its bandwidth is measured when a job starts", command)
 }
 
 /// Returns a finding about the defaults that a training would choose.
