@@ -23,11 +23,13 @@ from thinwire.gradients import guard
 from thinwire.residuals import load_residuals, save_residuals
 
 from .callbacks import Broadcast, MetricAverage, Residuals
+from .elastic import Elastic
 from .optimizer import distributed
 from .rounds import Rounds
 
 __all__ = [
     "Broadcast",
+    "Elastic",
     "MetricAverage",
     "Residuals",
     "Rounds",

@@ -67,16 +67,17 @@ def distributed(
             f"the inner optimizer of {optimizer.name} is distributed, expected: {ORDER}"
         )
     made = exchange_for(codec, group, sparse_as_dense, **options)
-    optimizer.__class__ = distributed_class(type(optimizer))
+    optimizer.__class__ = distributed_class(type(optimizer), Distributed, ScalingDistributed)
     vars(optimizer)["_exchange"] = made
     return optimizer
 
 
-def distributed_class(kind: type) -> type:
-    """The class of a distributed optimizer, which Keras saves under the name of `kind`."""
-    bases = (ScalingDistributed,) if issubclass(kind, keras.optimizers.LossScaleOptimizer) else ()
+def distributed_class(kind: type, base: type, of_scaling: type) -> type:
+    """The class of a distributed optimizer with the methods of `base`, and for a `LossScaleOptimizer`
+    also those of `of_scaling`. Keras saves it under the name of `kind`."""
+    bases = (of_scaling,) if issubclass(kind, keras.optimizers.LossScaleOptimizer) else ()
     names = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
-    return type(kind.__name__, (*bases, Distributed, kind), {**names, "_undistributed": kind})
+    return type(kind.__name__, (*bases, base, kind), {**names, "_undistributed": kind})
 
 
 class Distributed:

@@ -1,0 +1,238 @@
+"""Elastic jobs of Keras: ranks are killed, join and leave while `fit` runs, on each backend."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import launch
+from test_keras_errors import ENVIRONMENTS
+from test_mindspore_elastic import once
+
+pytestmark = pytest.mark.needs("keras")
+SAMPLES, BATCH, PASSES = 44, 8, 2
+STEPS_OF_A_PASS = 6
+STEPS = PASSES * STEPS_OF_A_PASS
+WAIT_S = 60.0
+TOKEN = "0123456789abcdef"
+
+
+def data() -> tuple[Any, Any]:
+    """Inputs, whose first column is the number of the sample, and labels."""
+    draws = np.random.default_rng(5)
+    inputs = draws.normal(size=(SAMPLES, 5)).astype(np.float32)
+    inputs[:, 0] = np.arange(SAMPLES) / 256
+    return inputs, inputs[:, 1:2] - 0.5 * inputs[:, 2:3] ** 2
+
+
+def model_of(keras, me: str) -> Any:
+    """Two layers, whose values differ between ranks until they join."""
+    keras.utils.set_random_seed(1 + int(me))
+    layers = keras.layers
+    return keras.Sequential(
+        [keras.Input((5,)), layers.Dense(9, activation="tanh"), layers.Dense(1)]
+    )
+
+
+def train(folder: str, deaths: dict, options: dict) -> dict[str, Any]:
+    """Trains as one process, which gets the signal and before the step that `deaths` names for it."""
+    import keras
+
+    import thinwire.keras as tk
+
+    me = os.environ["RANK"]
+    begins_after = options.get("late", {}).get(me, 1)
+    until(lambda: me == "0" or len(lines(folder, "0")) >= begins_after)
+    model = model_of(keras, me)
+    optimizer: Any = keras.optimizers.Adam(0.01)
+    if options.get("is_scaled"):
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=64.0)
+    model.compile(optimizer, "mse")
+    elastic = tk.Elastic(model, BATCH, options.get("codec", "none"), compare_every=1)
+    worlds = {int(step): world for step, world in options.get("worlds", {}).items()}
+    step, deadly = deaths.get(me, (None, None))
+    dataset = elastic.dataset(data(), seed=1)
+    take, stepped, samples = dataset.take, elastic._stepped, []
+
+    def taking() -> Any:
+        """Notes which samples the step computes, or dies in the middle of the step."""
+        deal = take()
+        if deal is not None:
+            samples[:] = dataset.stream.samples_of(deal.batch.number, deal.rows)
+            if elastic.steps == step and deadly == signal.SIGKILL:
+                os.kill(os.getpid(), deadly)
+        return deal
+
+    def noting() -> None:
+        """Writes a line about a step that was made."""
+        stepped()
+        with Path(folder, me).open("a") as file:
+            print(json.dumps([elastic.steps, elastic.world, elastic.rank, samples]), file=file)
+
+    dataset.take, elastic._stepped = taking, noting
+
+    class Watching(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            # Nobody goes on alone who is to have company: it joins after the step.
+            if elastic.world < worlds.get(elastic.steps, 1):
+                until(elastic._members.wants_end)
+                worlds[elastic.steps + 1] = worlds[elastic.steps]
+            if elastic.steps == step and deadly == signal.SIGTERM:
+                os.kill(os.getpid(), deadly)
+
+    history = model.fit(
+        dataset,
+        epochs=PASSES,
+        initial_epoch=elastic.initial_epoch,
+        callbacks=[Watching(), elastic.callback()],
+        verbose=0,
+    )
+    place = Path(folder, f"{me}.keras")
+    model.save(place)
+    loaded = keras.models.load_model(place)
+    return {
+        "steps": elastic.steps,
+        "weights": np.concatenate([np.ravel(each) for each in model.get_weights()]).tolist(),
+        "loaded": type(loaded.optimizer).__name__,
+        "optimizer": [
+            np.ravel(keras.ops.convert_to_numpy(v)).tolist() for v in optimizer.variables
+        ],
+        "loss": history.history["loss"],
+    }
+
+
+def until(true) -> None:
+    """Waits for something that other processes do."""
+    deadline = time.monotonic() + WAIT_S
+    while not true():
+        assert time.monotonic() < deadline, "the others do not come"
+        time.sleep(0.005)
+
+
+def lines(folder: str, me: str) -> list[str]:
+    """The steps that a process has made."""
+    file = Path(folder, me)
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def run(env: dict[str, str], world: int, deaths: Any = (), **options: Any) -> Any:
+    """What each process of a job returned, None where it was killed or has left, and the steps that each
+    has made, as number, world, rank and samples."""
+    from thinwire._core import Coordinator
+
+    deaths = {str(rank): fate for rank, fate in dict(deaths).items()}
+    with tempfile.TemporaryDirectory() as folder:
+        coordinator = Coordinator("127.0.0.1:0", TOKEN, state=Path(folder, "state"))
+        env = dict(coordinator.seat(), THINWIRE_MEMBER="new", **env)
+        outcomes = launch.run(world, train, arguments=[folder, deaths, options], env=env)
+        said = [[json.loads(line) for line in lines(folder, str(rank))] for rank in range(world)]
+    for outcome in outcomes:
+        killed = deaths.get(str(outcome.rank), (None, None))[1] == signal.SIGKILL
+        assert outcome.code == (-signal.SIGKILL if killed else 0), launch.report(outcome)
+        assert "ranks differ" not in outcome.stderr, launch.report(outcome)
+    return [outcome.result for outcome in outcomes], said
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_ranks_that_die_leave_and_join_train_as_one_process(env):
+    (calm,), (steps,) = run(env, 1)
+    # Rank 0 goes on alone when rank 1 is killed, until ranks 2 and 3 come, of which one leaves.
+    deaths = {1: (3, signal.SIGKILL), 2: (9, signal.SIGTERM)}
+    results, seen = run(env, 4, deaths, worlds={1: 2, 7: 3}, late={"2": 5, "3": 5})
+    assert results[1] is None and results[2] is None
+    left = [result for result in results if result is not None]
+    for result in left:
+        assert result["steps"] == calm["steps"] == STEPS and result["loaded"] == "Adam"
+        for name in ("weights", "optimizer"):
+            assert result[name] == left[0][name]
+        assert result["weights"] == pytest.approx(calm["weights"], abs=1e-5)
+    once(seen, steps)
+    assert len(left[0]["loss"]) == PASSES and left[0]["loss"][-1] < left[0]["loss"][0]
+    worlds = [world for _, world, *_ in seen[0]]
+    assert worlds[2] == 2 and worlds[4] == 1 and worlds[8] == 3 and worlds[-1] == 2
+
+
+def test_a_scaled_loss_and_a_codec_go_on_without_a_rank_that_dies():
+    # On JAX a LossScaleOptimizer makes its update in a way of its own.
+    env = {"KERAS_BACKEND": "jax"}
+    options = {"is_scaled": True, "codec": "int8"}
+    (calm,), (steps,) = run(env, 1, **options)
+    results, seen = run(env, 2, {1: (3, signal.SIGKILL)}, worlds={1: 2}, **options)
+    assert results[0]["weights"] == pytest.approx(calm["weights"], abs=0.01)
+    assert results[0]["loaded"] == "LossScaleOptimizer" and results[1] is None
+    once(seen, steps)
+
+
+def refused() -> dict[str, str]:
+    """What is said to trainings that would not be elastic, or would leave out samples."""
+    import keras
+
+    import thinwire
+    import thinwire.keras as tk
+
+    answers = {}
+
+    def attempt(name: str, call, *given: Any, **named: Any) -> None:
+        with pytest.raises(thinwire.InvalidError) as caught:
+            call(*given, **named)
+        answers[name] = str(caught.value)
+
+    model = model_of(keras, "0")
+    attempt("plain", tk.Elastic, model, BATCH)
+    model.compile(tk.distributed("sgd", group=thinwire.init()), "mse")
+    attempt("twice", tk.Elastic, model, BATCH)
+    model.compile("sgd", "mse")
+    attempt("batch", tk.Elastic, model, 0)
+    elastic = tk.Elastic(model, BATCH, "none")
+    inputs, labels = data()
+    attempt("rows", elastic.dataset, (inputs, labels[1:]))
+    attempt("leaf", elastic.dataset, (inputs, 3.0))
+    attempt("four", elastic.dataset, (inputs,) * 4)
+    callbacks, options = [elastic.callback()], {"epochs": 2, "verbose": 0}
+    attempt("data", model.fit, inputs, labels, callbacks=callbacks, **options)
+    dataset = elastic.dataset((inputs, labels))
+    attempt("dataset", elastic.dataset, (inputs, labels))
+    attempt("epoch", model.fit, dataset, callbacks=callbacks, initial_epoch=1, **options)
+    attempt("steps", model.fit, dataset, callbacks=callbacks, steps_per_epoch=2, **options)
+    averages = [*callbacks, tk.MetricAverage()]
+    attempt("callback", model.fit, dataset, callbacks=averages, **options)
+    other = model_of(keras, "0")
+    other.compile("sgd", "mse")
+    attempt("model", other.fit, dataset, callbacks=callbacks, **options)
+    model.steps_per_execution = 2
+    attempt("several", model.fit, dataset, callbacks=callbacks, **options)
+    return answers
+
+
+def test_trainings_that_would_not_be_elastic_are_refused_in_one_line():
+    from thinwire._core import Coordinator
+
+    expected = {
+        "plain": "is not compiled, expected model.compile(optimizer, loss) before Elastic",
+        "twice": "is distributed, expected an optimizer of Keras",
+        "batch": "batch is 0, expected",
+        "rows": "the data have [43, 44] rows",
+        "leaf": "the data have 3.0, expected arrays",
+        "four": "the data are a tuple of 4",
+        "data": "fit has other data than the job's",
+        "dataset": "the job has a dataset already",
+        "epoch": "fit begins with epoch 1, the job is in pass 0",
+        "steps": "epoch 0 has ended before all steps of its pass were made",
+        "callback": "the optimizer belongs to an elastic job",
+        "model": "the model of the job",
+        "several": "steps_per_execution is 2, expected 1",
+    }
+    coordinator = Coordinator("127.0.0.1:0", TOKEN)
+    env = dict(coordinator.seat(), THINWIRE_MEMBER="new", KERAS_BACKEND="jax")
+    (said,) = launch.results(launch.run(1, refused, env=env))
+    assert said.keys() == expected.keys()
+    for name, part in expected.items():
+        assert part in said[name] and "\n" not in said[name], (name, said[name])
