@@ -202,6 +202,8 @@ def refused() -> dict[str, str]:
     attempt("dataset", elastic.dataset, (inputs, labels))
     attempt("epoch", model.fit, dataset, callbacks=callbacks, initial_epoch=1, **options)
     attempt("steps", model.fit, dataset, callbacks=callbacks, steps_per_epoch=2, **options)
+    weights = {0: 1.0, 1: 2.0}
+    attempt("ignored", model.fit, dataset, callbacks=callbacks, class_weight=weights, **options)
     averages = [*callbacks, tk.MetricAverage()]
     attempt("callback", model.fit, dataset, callbacks=averages, **options)
     other = model_of(keras, "0")
@@ -222,10 +224,11 @@ def test_trainings_that_would_not_be_elastic_are_refused_in_one_line():
         "rows": "the data have [43, 44] rows",
         "leaf": "the data have 3.0, expected arrays",
         "four": "the data are a tuple of 4",
-        "data": "fit has other data than the job's",
+        "data": "fit has the argument y, expected elastic.dataset(...) as its only data",
         "dataset": "the job has a dataset already",
         "epoch": "fit begins with epoch 1, the job is in pass 0",
         "steps": "epoch 0 has ended before all steps of its pass were made",
+        "ignored": "fit has the argument class_weight",
         "callback": "the optimizer belongs to an elastic job",
         "model": "the model of the job",
         "several": "steps_per_execution is 2, expected 1",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any, Protocol
 
@@ -41,8 +42,8 @@ class ElasticCallback(keras.callbacks.Callback):
 
         # Errors
 
-        InvalidError for another model than the job's, for several steps in one call, and for a second
-        training.
+        InvalidError for another model than the job's, for several steps in one call, for data beside
+        the job's, and for a second training.
         """
         self._job.refuse_ended()
         if self.model is not self._job.model:
@@ -53,6 +54,7 @@ class ElasticCallback(keras.callbacks.Callback):
             raise InvalidError(
                 f"steps_per_execution is {self.model.steps_per_execution}, expected 1 in an elastic job"
             )
+        refuse_other_data()
         # The number of steps in a pass is unknown, and Keras takes its end for an accident.
         warnings.filterwarnings("ignore", "Your input ran out of data")
 
@@ -91,3 +93,22 @@ class ElasticCallback(keras.callbacks.Callback):
     def on_train_end(self, logs: Any = None) -> None:
         """Waits for all ranks."""
         self._job.end()
+
+
+def refuse_other_data() -> None:
+    """Refuses arguments of `fit` that Keras silently ignores beside a data adapter.
+
+    # Errors
+
+    InvalidError that names the first of them.
+    """
+    frame: Any = sys._getframe(1)
+    while frame is not None and "class_weight" not in frame.f_locals:
+        frame = frame.f_back
+    given = {} if frame is None else frame.f_locals
+    for name in ("y", "sample_weight", "class_weight", "batch_size"):
+        if given.get(name) is not None:
+            raise InvalidError(
+                f"fit has the argument {name}, expected elastic.dataset(...) as its only data (hint: "
+                "elastic.dataset((inputs, labels, weights)))"
+            )
