@@ -57,9 +57,8 @@ def read_facebook(folder):
     """The pages, and a split of 60, 20 and 20 % at random."""
     words = json.loads((folder / "facebook.json").read_text())
     page, word = zip(*((int(page), word) for page, found in words.items() for word in set(found)))
-    left, values, _ = svds(
-        sp.csr_matrix((np.ones(len(page)), (page, word))), COMPONENTS, random_state=0
-    )
+    matrix = sp.csr_matrix((np.ones(len(page)), (page, word)))
+    left, values, _ = svds(matrix, COMPONENTS, rng=np.random.default_rng(0))
     with open(folder / "facebook_target.csv", encoding="utf-8") as lines:
         kinds = [line["page_type"] for line in csv.DictReader(lines)]
     with open(folder / "facebook_edges.csv", encoding="utf-8") as lines:
