@@ -54,7 +54,7 @@ class AveragingOptimizer(MovingOptimizer):
         moved = ()
         for i in range(len(given)):
             if self.rest_numbers[i] >= 0:
-                moved = moved + (self.rounded(i, given[i] + (after[i] - before[i])),)
+                moved = moved + (self.moved(i, given[i] + (after[i] - before[i])),)
         return ops.depend(updated, moved)
 
 

@@ -79,9 +79,10 @@ class MovingOptimizer(HoldingOptimizer):
         numbers = {id(each): number for number, each in enumerate(halves)}
         self.rest_numbers = [numbers.get(id(each), -1) for each in optimizer.parameters]
 
-    def exact(self, before):
-        """Returns the parameters plus their rounding errors, as float32, once `before` is computed."""
-        parameters = ops.depend(self.parameters, before)
+    def exact(self, gradients):
+        """Returns the parameters plus their rounding errors, as float32, once `gradients`, or the result
+        of an update, are computed."""
+        parameters = ops.depend(self.parameters, gradients)
         found = ()
         for i in range(len(parameters)):
             value = parameters[i].astype(ms.float32)
@@ -90,7 +91,7 @@ class MovingOptimizer(HoldingOptimizer):
             found = found + (value,)
         return found
 
-    def rounded(self, i, exact):
+    def moved(self, i, exact):
         """Sets parameter `i` to a rounded float32 value, and keeps the error of rounding it."""
         parameter = self.parameters[i]
         rounded = exact.astype(parameter.dtype)
