@@ -15,7 +15,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from thinwire import deprecated
 from thinwire._core import InvalidError
 from thinwire.elastic import exchange
 from thinwire.gradients import DTYPES, dtype_of
@@ -44,12 +43,11 @@ class Exchange(exchange.Exchange):
         """`wants_end` says whether this rank wants the epoch to end."""
         self._variables = list(variables)
         self._dtypes = [keras.backend.standardize_dtype(each.dtype) for each in self._variables]
-        pairs = list(enumerate(zip(self._variables, self._dtypes)))
         parameters = [
             (f"{each.name}.{number}", list(each.shape), dtype_name(each.path, dtype), 0)
-            for number, (each, dtype) in pairs[::-1]
+            for number, (each, dtype) in enumerate(zip(self._variables, self._dtypes))
         ]
-        super().__init__(parameters, options, wants_end)
+        super().__init__(parameters[::-1], options, wants_end)
         self.begins: Callable[[], bool] = lambda: True
         """Takes the batch of the step, and returns false if it is stale. May raise an error."""
         self.applies: Any = None
@@ -135,8 +133,6 @@ class Exchange(exchange.Exchange):
     def exchange_plan(self) -> dict[str, Any]:
         """Codec, algorithm and partitions of each exchange, as in PyTorch."""
         return json.loads(self.sync.plan())
-
-    plan = deprecated.method("plan", exchange_plan)
 
     @property
     def gradients(self) -> Any:
