@@ -62,8 +62,11 @@ enum Parties {
 
 impl Progress {
     fn parse(text: &str) -> Result<Progress, Error> {
-        serde_json::from_str(text)
-            .map_err(|error| Error::Invalid(format!("the progress in the state: {error}")))
+        serde_json::from_str(text).map_err(|error| {
+            Error::Invalid(format!(
+                "cannot read the progress of rounds in the saved state: {error}"
+            ))
+        })
     }
 }
 
