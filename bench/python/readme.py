@@ -92,8 +92,8 @@ ROWS: list[tuple[str, tuple[str, ...], Callable[..., dict]]] = [
         thin,
     ),
     (
-        "`auto` with its error budget of 0.02: a step takes {gpt:.2f} times as long as computing alone for "
-        "that GPT, and {least:.2f} to {most:.2f} times for three other models",
+        "`auto` with its error budget of 0.02, at 100 Mbit/s: a step takes {gpt:.2f} times as long as "
+        "computing alone for that GPT, and {least:.2f} to {most:.2f} times for three other models",
         ("steps",),
         chosen,
     ),
@@ -105,14 +105,14 @@ ROWS: list[tuple[str, tuple[str, ...], Callable[..., dict]]] = [
         seconds,
     ),
     (
-        "CUDA tensors on an {gpu}, codecs on the CPU, GPT at 1 Gbit/s: plain {plain:.0f} ms, `int4` "
-        "{int4:.0f} ms, PyTorch's PowerSGD {powersgd:.0f} ms",
+        "CUDA tensors on an {gpu}, codecs on the CPU, GPT at 1 Gbit/s: a step takes {plain:.0f} ms with "
+        "plain DDP, {int4:.0f} ms with `int4`, and {powersgd:.0f} ms with PyTorch's PowerSGD",
         ("gpu", "steps"),
         device,
     ),
     (
-        "After `kill -9` of one of four ranks, survivors end their next step {median:.2f} s later in the "
-        "median, and {worst:.2f} s later in the worst of {rounds} kills",
+        "`kill -9` of one of four ranks: survivors end their next step {median:.2f} s after the kill in "
+        "the median, and {worst:.2f} s after it in the worst of {rounds} kills",
         ("pauses",),
         killed,
     ),

@@ -3,8 +3,8 @@
 //! All return [`Edges`]: pairs of source and destination, in the order of the file. An edge from a to b in an
 //! edge list, a matrix (row to column) or an adjacency list (vertex to successors) is the pair `(a, b)`.
 //! Files may be compressed with gzip. No reader allocates memory because of a number in the file: memory
-//! grows with the data that was read, and the number of vertices is at most 2^20 plus 64 per edge, unless the
-//! caller gives one. Weights of edges are kept unless the options say otherwise.
+//! grows with the data that was read, and a graph of e edges has at most 2^20 + 64e vertices, unless the
+//! caller gives their number. Weights of edges are kept unless the options say otherwise.
 
 mod edge_list;
 mod edges;

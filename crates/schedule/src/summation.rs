@@ -52,8 +52,8 @@ impl Summation {
         Err(format!("algorithm {self} with {world_size} ranks, expected {expected}"))
     }
 
-    /// Returns how many of `length` elements one rank of a unit sums with the other units; in a flat
-    /// sum, all of them. Partitions divide this part.
+    /// Returns the largest number of elements, of `length`, that one rank sums with ranks of other
+    /// units; in a flat sum, this is `length`. Partitions divide these elements.
     pub const fn part(self, length: usize) -> usize {
         length.div_ceil(self.unit)
     }

@@ -1,4 +1,4 @@
-"""The comparison of values that must be equal on all ranks, at a regular number of steps.
+"""The comparison, every `compare_every` steps, of values that must be equal on all ranks.
 
 Without it, ranks that differ would continue without an error, and their training would be
 worthless. So each rank computes digests of its entries in a thread, while the rank computes

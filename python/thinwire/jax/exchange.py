@@ -176,8 +176,9 @@ class Exchange:
     def mark(self, layer: Any, index: Any, subtree: str | None = None) -> Any:
         """Returns a layer's parameters unchanged; backward exchanges their gradients as it reaches them.
 
-        Call it in the function that `jax.lax.scan`, without `unroll`, calls with each layer. Without
-        marks, stacked gradients are complete only at the end of backward, and nothing overlaps.
+        Call it in the function that `jax.lax.scan` calls with each layer; `scan` must not have
+        `unroll`. Without marks, stacked gradients are complete only at the end of backward, and
+        nothing overlaps.
         index: the layer's number; subtree: a name in `scanned`, needed if there are several.
 
             def block(hidden, layer):

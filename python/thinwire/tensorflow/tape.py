@@ -76,7 +76,7 @@ class DistributedGradientTape:
 
         # Errors
 
-        The errors of `exchange` and of its calls.
+        The errors of `thinwire.tensorflow.exchange`, and those of a call of its result.
         """
         found = self._tape.gradient(target, sources, *rest, **named)
         flat = tf.nest.flatten(sources)

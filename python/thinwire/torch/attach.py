@@ -55,7 +55,8 @@ def of_model(model: DistributedDataParallel, options: Mapping[str, Any]) -> dict
 
     # Errors
 
-    InvalidError for a model that a hook with these options cannot follow, or that has a hook.
+    InvalidError for a model that has a hook already, or whose gradients a hook with these options
+    would average wrongly.
     """
     given = {"named_parameters": model.module.named_parameters(), **options}
     if given.get("group") is None:

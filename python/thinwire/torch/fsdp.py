@@ -166,8 +166,8 @@ def check_alike(units: Mapping[str, Any], replicas: Any) -> None:
     if other is not None:
         first, second = (dist.get_global_rank(group, place) for place in (0, other))
         raise InvalidError(
-            f"ranks disagree: rank {second} has replicas {found[other]}, rank {first} has replicas "
-            f"{found[0]} {fsdp_hosts.HINT}"
+            f"ranks disagree: replicas is {found[other]} on rank {second}, {found[0]} on rank {first} "
+            f"{fsdp_hosts.HINT}"
         )
     fsdp_hosts.refuse_hosts_without(call, replicas)
 

@@ -46,8 +46,8 @@ def refuse_hosts_without(call: int, replicas: Any) -> None:
     for rank in dist.get_process_group_ranks(process_group_of(replicas)):
         if store.get(place_of(call, rank)) == b"none":
             raise InvalidError(
-                f"ranks disagree: rank {rank} has replicas none, rank {dist.get_rank()} has "
-                f"replicas given {HINT}"
+                f"ranks disagree: replicas is none on rank {rank}, given on rank {dist.get_rank()} "
+                f"{HINT}"
             )
 
 

@@ -146,8 +146,8 @@ def hook(
 
 
 def check(given: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Refuses arguments of `hook`, by name, before this rank meets others. Returns the timeouts in
-    seconds."""
+    """Refuses wrong arguments of `hook` before this rank meets others. `given` has the arguments by
+    name. Returns the timeouts in seconds."""
     options = dict(given)
     given_names(options.pop("named_parameters", ()))
     cuda.check(options.pop("device", None))
@@ -396,7 +396,8 @@ class Hook:
         raise error
 
     def _look_up(self) -> None:
-        """Finds the model at the first bucket, and refuses a model that the hook cannot follow."""
+        """Finds the model at the first bucket, and refuses one whose gradients this hook would
+        average wrongly."""
         if self._model is None:
             found = ddp.models_of(self)
             self._model = weakref.ref(found[-1]) if found else lambda: None

@@ -105,12 +105,13 @@ impl fmt::Display for OptimizerFlag {
 pub struct ServerFlags {
     /// Way in which ranks train [default: all-reduce]
     ///
-    /// all-reduce (gradients are averaged in every step), auto (the same; if no codec hides the communication, it
-    /// prints which other mode would), server (servers keep the parameters), hybrid (servers keep the parameters that
-    /// --server-params names). In other modes, each rank trains alone and exchanges parameters every few steps:
-    /// local:STEPS (averaged), diloco:STEPS,fragments=N,delay=STEPS (an outer optimiser follows their average; also
-    /// alpha=PART, outer=RULE, lr=RATE), sma:PULL (moved towards their mean), pair:STEPS (averaged with one other
-    /// rank). Under delayed:STEPS, gradients are averaged in every step and applied STEPS steps later.
+    /// all-reduce averages gradients in every step. auto does the same, and if no codec hides the communication,
+    /// prints which other mode would. With server, servers keep the parameters; with hybrid, they keep those that
+    /// --server-params names. delayed:STEPS averages gradients in every step and applies them STEPS steps later.
+    /// In the other modes, each rank trains alone and exchanges parameters every few steps: local:STEPS averages
+    /// them; diloco:STEPS,fragments=N,delay=STEPS makes a step of an outer optimiser with the average progress of
+    /// all ranks (other settings: alpha=PART, outer=RULE, lr=RATE); sma:PULL moves them towards their mean;
+    /// pair:STEPS averages them with those of one other rank.
     #[arg(long, help_heading = GRADIENTS, value_name = "MODE")]
     mode: Option<ModeFlag>,
     /// With --mode hybrid, parameters on servers; may be repeated

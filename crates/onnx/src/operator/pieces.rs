@@ -148,7 +148,9 @@ pub(super) fn gather(importer: &mut Importer<'_>) -> Result<Value, Error> {
     };
     let ids = importer.tensor(1)?;
     if dim != 0 || from.len() != 2 || importer.graph.tensors[ids].element != Element::Index {
-        return Err(refuse(format!("rows along axis {dim} of shape {from:?}, expected a table")));
+        return Err(refuse(format!(
+            "rows along axis {dim} of shape {from:?}, expected axis 0 of a matrix"
+        )));
     }
     importer.give(Embedding::plain(), &[table, ids])
 }

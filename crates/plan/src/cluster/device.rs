@@ -77,9 +77,10 @@ impl Handling {
     }
 }
 
-/// Part of a device's rate that an operator reaches, by its size.
+/// Curve of the part of a device's rate that an operator reaches, over the operator's number of
+/// floating-point operations.
 ///
-/// The curve is piecewise linear over the logarithm of the size, and constant outside its points.
+/// The curve is piecewise linear over the logarithm of that number, and constant outside its points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Efficiency(Vec<(f64, f64)>);
 

@@ -203,7 +203,7 @@ impl Definition {
                 let message =
                     format!("table '{name}' begins with a checkpoint, but the job has none");
                 Err(Error::invalid(message)
-                    .with_hint("pass the checkpoint's safetensors file as `restore`"))
+                    .with_hint("give the safetensors file of the checkpoint as `restore`"))
             }
         }
     }

@@ -63,7 +63,9 @@ enum Parties {
 impl Progress {
     fn parse(text: &str) -> Result<Progress, Error> {
         serde_json::from_str(text).map_err(|error| {
-            Error::Invalid(format!("cannot read the progress of rounds in the state: {error}"))
+            Error::Invalid(format!(
+                "cannot read the progress of rounds in the saved state: {error}"
+            ))
         })
     }
 }

@@ -117,7 +117,7 @@ impl Session<'_> {
         let kept = kept.map_err(|error| {
             let path = checkpoint.path().display();
             let message =
-                format!("{path} holds settings of policies that this version cannot read: {error}");
+                format!("{path} has policy settings that this version cannot read: {error}");
             Error::new(Kind::Checkpoint, message)
         })?;
         let is_alike =

@@ -52,7 +52,7 @@ pub struct Args {
     one_based: bool,
     /// Neighbours in an .npz file: in (CSC) or out (CSR)
     ///
-    /// Needed if the file has no format. With in, indptr and indices list the in-neighbours of each
+    /// Needed if the file does not state its format. With in, indptr and indices list the in-neighbours of each
     /// vertex; with out, its out-neighbours.
     #[arg(long, value_name = "in|out", hide_possible_values = true)]
     orientation: Option<Orientation>,
@@ -100,15 +100,15 @@ pub struct Args {
 /// Formats to read.
 #[derive(Clone, Copy, ValueEnum)]
 enum From {
-    /// Two vertices per line; SNAP's text
+    /// Edge list with two vertices per line, as SNAP's files
     Edges,
-    /// Matrix Market, coordinates
+    /// Matrix Market's coordinate format
     Mtx,
-    /// WebGraph's ASCII
+    /// WebGraph's ASCII format
     Webgraph,
-    /// NumPy, two rows or columns of vertices
+    /// NumPy array with two rows or two columns of vertices
     Npy,
-    /// NumPy or SciPy, compressed or coordinates
+    /// SciPy's sparse matrix (CSR, CSC or COO), or NumPy archive with an edge_index
     Npz,
 }
 

@@ -63,7 +63,9 @@ impl Flags {
         }
         let optimizer = Optimizer { rule: Rule::LazyAdam(AdamOptions::default()), learning_rate };
         let flags = ServerFlags::of_parameter(ROWS, optimizer, servers, self.store.clone());
-        flags.resolve(Size::Fixed(ranks))?.context("flags of servers without their mode")
+        flags
+            .resolve(Size::Fixed(ranks))?
+            .context("these flags start servers without a mode that uses them")
     }
 }
 
