@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from typing import Any
 
@@ -12,6 +13,8 @@ import tensorflow as tf
 import pages
 import thinwire.keras
 import thinwire.tensorflow
+
+TOKEN = "0123456789abcdef"
 
 
 def fitted() -> dict[str, Any]:
@@ -28,6 +31,16 @@ def fitted() -> dict[str, Any]:
 def in_a_loop() -> dict[str, Any]:
     """The same with an optimizer that exchanges nothing by itself."""
     return {**fitted(), "optimizer": keras.optimizers.Adam(1e-3)}
+
+
+def elastic() -> dict[str, Any]:
+    """A model in an elastic job of this rank alone."""
+    from thinwire._core import Coordinator
+
+    names = fitted()
+    coordinator = Coordinator("127.0.0.1:0", TOKEN, state=f"{names['folder']}/state")
+    os.environ.update(coordinator.seat(), THINWIRE_MEMBER="new")
+    return {**names, "loss": "mse", "coordinator": coordinator}
 
 
 def run(prepared: dict[str, str]) -> list[str]:

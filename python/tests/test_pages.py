@@ -77,6 +77,7 @@ KERAS = {
     "docs/keras-tensorflow.md > Modes": "fitted",
     "docs/keras-tensorflow.md > TensorFlow": "in_a_loop",
     "docs/keras-tensorflow.md > Errors": "fitted",
+    "docs/keras-tensorflow.md > Ranks that come and go": "elastic",
 }
 """For each heading the function of pages_torch, _mindspore or _keras that gives the names of its blocks."""
 
