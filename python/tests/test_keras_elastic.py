@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 
 import launch
+from test_jax_elastic import TOKEN, lines, until
 from test_keras_errors import ENVIRONMENTS
 from test_mindspore_elastic import once
 
@@ -21,8 +21,6 @@ pytestmark = pytest.mark.needs("keras")
 SAMPLES, BATCH, PASSES = 44, 8, 2
 STEPS_OF_A_PASS = 6
 STEPS = PASSES * STEPS_OF_A_PASS
-WAIT_S = 60.0
-TOKEN = "0123456789abcdef"
 
 
 def data() -> tuple[Any, Any]:
@@ -107,20 +105,6 @@ def train(folder: str, deaths: dict, options: dict) -> dict[str, Any]:
         ],
         "loss": history.history["loss"],
     }
-
-
-def until(true) -> None:
-    """Waits for something that other processes do."""
-    deadline = time.monotonic() + WAIT_S
-    while not true():
-        assert time.monotonic() < deadline, "the others do not come"
-        time.sleep(0.005)
-
-
-def lines(folder: str, me: str) -> list[str]:
-    """The steps that a process has made."""
-    file = Path(folder, me)
-    return file.read_text().splitlines() if file.exists() else []
 
 
 def run(env: dict[str, str], world: int, deaths: Any = (), **options: Any) -> Any:

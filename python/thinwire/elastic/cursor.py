@@ -61,3 +61,34 @@ class Cursor:
             self._committed = position
         self._ahead = self._asked = self._committed
         self.turn += 1
+
+
+class CursorSource:
+    """Data of a job whose batches a cursor deals."""
+
+    def __init__(self, stream: Stream) -> None:
+        """Starts at the beginning of the stream."""
+        self._cursor = Cursor(stream)
+
+    @property
+    def stream(self) -> Stream:
+        """The batches of all ranks."""
+        return self._cursor.stream
+
+    @property
+    def position(self) -> Position:
+        """The position up to which optimizer steps have been made."""
+        return self._cursor.position
+
+    def commit(self) -> None:
+        """Moves the position past all batches handed out, after an optimizer step with them."""
+        self._cursor.commit()
+
+    def seek(self, position: Position | None = None) -> None:
+        """Goes back to the last optimizer step, or to another position, for this rank's current place.
+
+        # Errors
+
+        InvalidError if no batch begins there; nothing is changed in that case.
+        """
+        self._cursor.seek(position)

@@ -15,6 +15,8 @@ import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from thinwire._core import ElasticSteps, Epoch, EpochEntry, InvalidError, PeerError, Synchronizer
 
 Described = tuple[str, list[int], str, int]
@@ -78,6 +80,27 @@ class Exchange:
         self.sync.begin(self.count)
         self.sync.set_share(self.share)
         self.sync.ready(*self.flag)
+
+    def average_into(
+        self,
+        gradients: Iterable[np.ndarray[Any, Any]],
+        averages: Sequence[np.ndarray[Any, Any]],
+    ) -> None:
+        """Makes a whole step: writes the averages of gradients to arrays of the same dtypes, both in the
+        core's order. The averages are NaN if a gradient of some rank was not finite.
+
+        # Errors
+
+        PeerError if a rank is lost.
+        """
+        self.begin()
+        for number, gradient in enumerate(gradients):
+            array = np.ascontiguousarray(gradient)
+            self.sync.ready(number, array.ctypes.data, array.size)
+        self.sync.finish()
+        for number, average in enumerate(averages):
+            self.sync.write(number, average.ctypes.data, average.size)
+        self.sync.write(*self.flag)
 
     def complete(self) -> None:
         """Ends a step whose averages, including the flag's, have arrived."""

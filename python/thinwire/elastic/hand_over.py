@@ -24,7 +24,7 @@ def state(
     """
     plan, tensors = sync.shared_state()
     mine = {name: (shape, len(values)) for name, (shape, values) in sorted(tensors.items())}
-    form = json.loads(from_oldest(epoch, json.dumps([plan, mine]).encode()))
+    form = plain_of_oldest(epoch, [plan, mine])
     sizes = [each.nbytes for each in arrays]
     if epoch.rank < state_sources:
         factors = [np.frombuffer(tensors[name][1], np.uint8) for name in mine]
@@ -39,6 +39,21 @@ def state(
     }
     sync.load_shared(plan, found)
     return values[: len(arrays)]
+
+
+def plain_of_oldest(epoch: Epoch, mine: Any) -> Any:
+    """Returns rank 0's `mine`, plain values as JSON has them, on all ranks; the `mine` of other ranks
+    is ignored."""
+    return json.loads(from_oldest(epoch, json.dumps(mine).encode()))
+
+
+def arrays_of_oldest(
+    epoch: Epoch, arrays: Sequence[np.ndarray[Any, Any]]
+) -> list[np.ndarray[Any, Any]]:
+    """Returns the bytes of each of rank 0's arrays on all ranks; the others pass arrays of the same
+    sizes."""
+    flat = from_state_sources(epoch, 1, packed(arrays))
+    return unpacked(flat, [each.nbytes for each in arrays])
 
 
 def from_oldest(epoch: Epoch, mine: bytes) -> bytes:

@@ -177,14 +177,17 @@ class Job(abc.ABC):
     def _notice(self) -> dict[str, Any]:
         """Returns the small part of the state that does not depend on the framework: steps and
         positions."""
-        positions = [each.position for each in self._sources] or self._positions
         return {
             "steps": self.steps,
             "count": self._exchange.count,
-            "positions": [dataclasses.astuple(each) for each in positions],
+            "positions": [dataclasses.astuple(each) for each in self._current_positions()],
             "streams": [dataclasses.astuple(each.stream) for each in self._sources]
             or self._streams,
         }
+
+    def _current_positions(self) -> list[Position]:
+        """Returns the position in each source; before there are sources, those of the job."""
+        return [each.position for each in self._sources] or self._positions
 
     def _follow_notice(self, said: dict[str, Any]) -> None:
         """Continues from what `_notice` has returned on another rank."""

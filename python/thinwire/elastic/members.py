@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
+from thinwire import arguments
 from thinwire._core import Epoch, InvalidError
+from thinwire.arguments import Seconds
 
 
 class Members(Protocol):
@@ -42,6 +45,29 @@ class Members(Protocol):
 
     def complete(self) -> None:
         """Notes that all steps are done."""
+
+
+def check(
+    options: Mapping[str, Any],
+    batch: int,
+    compare_every: int,
+    coordinator: str | None,
+    token: str | None,
+    timeout_s: Seconds,
+) -> float:
+    """Checks the launcher and the arguments that `Elastic` has in every framework, before this process
+    joins. `options` are those of an exchange. Returns the timeout in seconds.
+
+    # Errors
+
+    InvalidError that names the first wrong argument, or an unsuitable launcher.
+    """
+    arguments.options(**options)
+    seconds = arguments.job(coordinator, token, timeout_s)
+    arguments.whole("batch is", batch, 1)
+    arguments.whole("compare_every is", compare_every, 0)
+    refuse_agent(os.environ)
+    return seconds
 
 
 def refuse_agent(environment: Mapping[str, str]) -> None:

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from thinwire._core import InvalidError
-from thinwire.elastic.cursor import Cursor
+from thinwire.elastic.cursor import CursorSource
 from thinwire.elastic.deal import Deal, Place
-from thinwire.elastic.stream import Position, Stream
+from thinwire.elastic.stream import Stream
 
 
 class Job(Protocol):
@@ -45,7 +45,7 @@ class Job(Protocol):
         """Waits for all ranks at the end of the training; returns whether all have arrived."""
 
 
-class Passes(abc.ABC):
+class Passes(CursorSource, abc.ABC):
     """Batches for `for batch in loader`, one pass at a time, from the job's current position. A
     framework's subclass loads them.
 
@@ -54,14 +54,8 @@ class Passes(abc.ABC):
 
     def __init__(self, job: Job, stream: Stream) -> None:
         """Starts at the beginning of the stream."""
-        self.stream = stream
+        super().__init__(stream)
         self._job = job
-        self._cursor = Cursor(stream)
-
-    @property
-    def position(self) -> Position:
-        """The position up to which optimizer steps have been made."""
-        return self._cursor.position
 
     def __len__(self) -> int:
         """Steps in a pass."""
@@ -98,19 +92,6 @@ class Passes(abc.ABC):
             yield number
             if self._cursor.number == number:
                 raise InvalidError(f"pass {number} was not iterated to its end")
-
-    def commit(self) -> None:
-        """Moves the position past all batches handed out, after an optimizer step with them."""
-        self._cursor.commit()
-
-    def seek(self, position: Position | None = None) -> None:
-        """Goes back to the last optimizer step, or to another position, for this rank's current place.
-
-        # Errors
-
-        InvalidError if no batch begins there; nothing is changed in that case.
-        """
-        self._cursor.seek(position)
 
     @abc.abstractmethod
     def _next(self) -> tuple[Deal, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -122,6 +122,21 @@ class Stream:
             rows.start : rows.stop
         ].tolist()
         return found
+
+
+def rows_of(arrays: Iterable[Any]) -> int:
+    """Returns the number of rows that all arrays have.
+
+    # Errors
+
+    InvalidError if there are no arrays, or their numbers of rows differ.
+    """
+    counts = {each.shape[0] for each in arrays}
+    if len(counts) != 1:
+        raise InvalidError(
+            f"the data have {sorted(counts)} rows, expected the same number of rows in each array"
+        )
+    return int(counts.pop())
 
 
 @functools.lru_cache(maxsize=4)  # a pass, the next one, and those of a second stream

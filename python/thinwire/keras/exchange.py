@@ -143,10 +143,20 @@ def exchange_for(
 
     InvalidError for an unsupported backend, and for invalid options.
     """
+    return BACKENDS[expected_backend()](codec, group, sparse_as_dense, **options)
+
+
+def expected_backend() -> str:
+    """Returns the backend of Keras.
+
+    # Errors
+
+    InvalidError for an unsupported one.
+    """
     backend = keras.backend.backend()
     if backend not in BACKENDS:
         raise InvalidError(f"Keras's backend is {backend}, expected {', '.join(BACKENDS)}")
-    return BACKENDS[backend](codec, group, sparse_as_dense, **options)
+    return backend
 
 
 def value_of(variable: Any) -> Any:

@@ -48,16 +48,11 @@ class Exchange(exchange.Exchange):
 
     def _averaged(self, leaves: Sequence[Any]) -> list[Any]:
         """The averages of all leaves; NaN if a gradient of some rank was not finite."""
-        self.begin()
-        for number, part in enumerate(self._tree.parts):
-            gradient = np.ascontiguousarray(leaves[part.at])
-            self.sync.ready(number, gradient.ctypes.data, gradient.size)
-        self.sync.finish()
+        parts = self._tree.parts
+        # New memory in each step: JAX may use that of an array of NumPy as its own.
+        found = [np.empty(part.leaf.shape, jnp.dtype(part.leaf.dtype)) for part in parts]
+        self.average_into((leaves[part.at] for part in parts), found)
         averages = list(leaves)
-        for number, part in enumerate(self._tree.parts):
-            # New memory in each step: JAX may use that of an array of NumPy as its own.
-            average = np.empty(part.leaf.shape, jnp.dtype(part.leaf.dtype))
-            self.sync.write(number, average.ctypes.data, average.size)
+        for part, average in zip(parts, found):
             averages[part.at] = like(leaves[part.at], average)
-        self.sync.write(*self.flag)
         return averages

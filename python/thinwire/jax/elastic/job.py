@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
-import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -23,7 +21,7 @@ from thinwire.arguments import Seconds, shown
 from thinwire.elastic import hand_over
 from thinwire.elastic.deal import Deal
 from thinwire.elastic.job import Job
-from thinwire.elastic.members import Members, refuse_agent
+from thinwire.elastic.members import Members, check
 from thinwire.elastic.stream import Stream
 from thinwire.jax.broadcast import copied, like
 from thinwire.jax.elastic.exchange import Exchange
@@ -90,12 +88,8 @@ class Elastic(Job):
     ) -> None:
         """Joins the job; returns in the first epoch, with the job's state."""
         options = {"codec": codec, "warmup_steps": None, **options}
-        arguments.options(**options)
-        timeout_s = arguments.job(coordinator, token, timeout_s)
-        arguments.whole("batch is", batch, 1)
-        arguments.whole("compare_every is", compare_every, 0)
+        timeout_s = check(options, batch, compare_every, coordinator, token, timeout_s)
         self._rows = arguments.whole("rows is", -(-batch // PIECES) if rows is None else rows, 1)
-        refuse_agent(os.environ)
         self.state = state
         self._kept: Any = None
         self._deal: Deal | None = None
@@ -259,8 +253,7 @@ class Elastic(Job):
         self.state = jax.tree_util.tree_unflatten(structure, leaves)
 
     def _heard(self, epoch: Epoch) -> dict[str, Any]:
-        mine = json.dumps(self._notice()).encode()
-        found: dict[str, Any] = json.loads(hand_over.from_oldest(epoch, mine))
+        found: dict[str, Any] = hand_over.plain_of_oldest(epoch, self._notice())
         return found
 
     def _receive(self, epoch: Epoch, entry: EpochEntry, said: dict[str, Any]) -> None:

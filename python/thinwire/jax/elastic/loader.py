@@ -18,6 +18,7 @@ from thinwire.arguments import shown
 from thinwire.elastic.deal import Deal
 from thinwire.elastic.passes import Job, Passes
 from thinwire.elastic.stream import Stream
+from thinwire.elastic.stream import rows_of as rows_of_arrays
 
 
 class Loader(Passes):
@@ -61,12 +62,7 @@ def rows_of(data: Any) -> int:
 
     InvalidError if there are no arrays, or their numbers of rows differ.
     """
-    counts = {leaf.shape[0] for leaf in jax.tree_util.tree_leaves(data)}
-    if len(counts) != 1:
-        raise InvalidError(
-            f"the data have {sorted(counts)} rows, expected the same number of rows in each array"
-        )
-    return int(counts.pop())
+    return rows_of_arrays(jax.tree_util.tree_leaves(data))
 
 
 def pieces(data: Any, rows: int) -> Iterator[tuple[Any, np.ndarray[Any, Any]]]:

@@ -17,9 +17,9 @@ import numpy as np
 
 from thinwire._core import InvalidError
 from thinwire.arguments import shown
-from thinwire.elastic.cursor import Cursor
+from thinwire.elastic.cursor import CursorSource
 from thinwire.elastic.deal import Deal, Place
-from thinwire.elastic.stream import Position, Stream
+from thinwire.elastic.stream import Stream, rows_of
 
 try:
     from keras.src.trainers.data_adapters.data_adapter import DataAdapter
@@ -38,39 +38,16 @@ class Job(Protocol):
         """This rank's place."""
 
 
-class Dataset(DataAdapter):
+class Dataset(CursorSource, DataAdapter):
     """Batches for `Model.fit`, from the job's current position. Made by `Elastic.dataset`."""
 
     def __init__(self, job: Job, data: tuple[Any, ...], stream: Stream) -> None:
         """`data` is a tuple of inputs, labels and weights, as `fit` takes them: arrays, or trees of
         arrays, with a row for each sample."""
+        super().__init__(stream)
         self._job = job
         self._data = data
-        self._cursor = Cursor(stream)
         self._fetched: collections.deque[tuple[int, Deal]] = collections.deque()
-
-    @property
-    def stream(self) -> Stream:
-        """The batches of all ranks."""
-        return self._cursor.stream
-
-    @property
-    def position(self) -> Position:
-        """The position up to which optimizer steps have been made."""
-        return self._cursor.position
-
-    def commit(self) -> None:
-        """Moves the position past all batches handed out, after an optimizer step with them."""
-        self._cursor.commit()
-
-    def seek(self, position: Position | None = None) -> None:
-        """Goes back to the last optimizer step, or to another position, for this rank's current place.
-
-        # Errors
-
-        InvalidError if no batch begins there; nothing is changed in that case.
-        """
-        self._cursor.seek(position)
 
     def take(self) -> Deal | None:
         """Returns the part of a batch that the present step computes; None if it is stale.
@@ -174,9 +151,4 @@ def arrays_of(data: Any) -> tuple[tuple[Any, ...], int]:
             "(inputs, labels, weights)"
         )
     arrays = keras.tree.map_structure(array_of, parts)
-    counts = {each.shape[0] for each in keras.tree.flatten(arrays)}
-    if len(counts) != 1:
-        raise InvalidError(
-            f"the data have {sorted(counts)} rows, expected the same number of rows in each array"
-        )
-    return arrays, int(counts.pop())
+    return arrays, rows_of(keras.tree.flatten(arrays))

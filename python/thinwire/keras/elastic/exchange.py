@@ -112,20 +112,8 @@ class Exchange(exchange.Exchange):
         return outcome
 
     def _ended(self, gradients: Sequence[Any], averages: Sequence[np.ndarray[Any, Any]]) -> Outcome:
-        """Writes the averages, unless the step is void; they are NaN if a gradient of some rank was
-        not finite."""
-
-        def average() -> None:
-            self.begin()
-            for number, gradient in enumerate(reversed(gradients)):
-                array = np.ascontiguousarray(gradient)
-                self.sync.ready(number, array.ctypes.data, array.size)
-            self.sync.finish()
-            for number, array in enumerate(reversed(averages)):
-                self.sync.write(number, array.ctypes.data, array.size)
-            self.sync.write(*self.flag)
-
-        if not self.attempt(average):
+        """Writes the averages, unless the step is void."""
+        if not self.attempt(lambda: self.average_into(gradients[::-1], averages[::-1])):
             return Outcome.VOID
         self.complete()
         return Outcome.APPLIED

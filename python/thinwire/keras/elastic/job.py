@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,11 +14,11 @@ from thinwire._core import Epoch, EpochEntry, InvalidError, Membership, __versio
 from thinwire.arguments import Seconds
 from thinwire.elastic import hand_over
 from thinwire.elastic.job import Job
-from thinwire.elastic.members import Members, refuse_agent
+from thinwire.elastic.members import Members, check
 from thinwire.elastic.stream import Stream
 
 from ..callbacks import built_variables
-from ..exchange import BACKENDS
+from ..exchange import expected_backend
 from ..optimizer import Distributed
 from .callback import ElasticCallback
 from .dataset import HAS_ADAPTERS, Dataset, arrays_of
@@ -73,21 +71,15 @@ class Elastic(Job):
     ) -> None:
         """Joins the job; returns in the first epoch, with the job's state."""
         options = {"codec": codec, "warmup_steps": None, **options}
-        arguments.options(**options)
-        timeout_s = arguments.job(coordinator, token, timeout_s)
-        arguments.whole("batch is", batch, 1)
-        arguments.whole("compare_every is", compare_every, 0)
-        refuse_agent(os.environ)
+        timeout_s = check(options, batch, compare_every, coordinator, token, timeout_s)
         expect_plain(model)
         self.model = model
         self._dataset: Dataset | None = None
-        self._state = built_variables(model)
-        trained = model.trainable_variables
+        variables, trained = built_variables(model), model.trainable_variables
         self._alike = [*trained, *model.optimizer.variables]
+        self._own = model.non_trainable_weights
         measure_codecs(codec, max(int(np.prod(each.shape)) for each in trained))
-        about = facts(
-            self._state, model, {"batch": batch, "compare_every": compare_every, **options}
-        )
+        about = facts(variables, model, {"batch": batch, "compare_every": compare_every, **options})
         members = members or Membership(about, coordinator, token, timeout_s=timeout_s)
         self._averager = Exchange(trained, options, members.wants_end)
         super().__init__(batch, members, self._averager, compare_every)
@@ -100,7 +92,7 @@ class Elastic(Job):
     def initial_epoch(self) -> int:
         """The pass over the data in which the job is, for `fit`: a rank that joins in pass 3 begins
         with 3."""
-        positions = [each.position for each in self._sources] or self._positions
+        positions = self._current_positions()
         return positions[0].number if positions else 0
 
     def dataset(
@@ -180,8 +172,7 @@ class Elastic(Job):
         """Does nothing, since a void step has changed no weight."""
 
     def _heard(self, epoch: Epoch) -> dict[str, Any]:
-        mine = json.dumps(self._notice()).encode()
-        found: dict[str, Any] = json.loads(hand_over.from_oldest(epoch, mine))
+        found: dict[str, Any] = hand_over.plain_of_oldest(epoch, self._notice())
         return found
 
     def _receive(self, epoch: Epoch, entry: EpochEntry, said: dict[str, Any]) -> None:
@@ -193,18 +184,13 @@ class Elastic(Job):
     def _hand_over(self, epoch: Epoch, state_sources: int) -> None:
         """Copies the state of the first `state_sources` ranks to the others. Statistics of normalization
         layers differ between ranks: those of rank 0 are taken."""
-        own = [each for each in self._state if all(each is not other for other in self._alike)]
-        groups = (self._alike, state_sources), (own, 1)
-        for variables, sources in groups:
-            mine = self._arrays(variables)
-            if variables is self._alike:
-                theirs = hand_over.state(epoch, sources, self._averager.sync, mine)
-            else:
-                flat = hand_over.from_state_sources(epoch, sources, hand_over.packed(mine))
-                theirs = hand_over.unpacked(flat, [each.nbytes for each in mine])
-            if epoch.rank >= state_sources:
-                for variable, array, value in zip(variables, mine, theirs):
-                    variable.assign(value.copy().view(array.dtype).reshape(array.shape))
+        alike, own = self._arrays(self._alike), self._arrays(self._own)
+        theirs = hand_over.state(epoch, state_sources, self._averager.sync, alike)
+        theirs += hand_over.arrays_of_oldest(epoch, own)
+        if epoch.rank >= state_sources:
+            variables = [*self._alike, *self._own]
+            for variable, array, value in zip(variables, [*alike, *own], theirs):
+                variable.assign(value.copy().view(array.dtype).reshape(array.shape))
 
 
 def expect_plain(model: keras.Model) -> None:
@@ -220,9 +206,7 @@ def expect_plain(model: keras.Model) -> None:
             f"Keras {keras.__version__} has no data adapters, expected a version that has them (hint: "
             "pip install keras==3.15.1)"
         )
-    backend = keras.backend.backend()
-    if backend not in BACKENDS:
-        raise InvalidError(f"Keras's backend is {backend}, expected {', '.join(BACKENDS)}")
+    expected_backend()
     optimizer: Any = getattr(model, "optimizer", None)
     if optimizer is None:
         raise InvalidError(

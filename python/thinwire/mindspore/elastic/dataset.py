@@ -16,7 +16,7 @@ import mindspore as ms
 import numpy as np
 
 from thinwire._core import InvalidError
-from thinwire.elastic.cursor import Cursor
+from thinwire.elastic.cursor import CursorSource
 from thinwire.elastic.deal import Deal, Place
 from thinwire.elastic.stream import Position, Stream
 
@@ -43,7 +43,7 @@ class Job(Protocol):
         """Undoes the program's changes since `keep`, if it was called; later changes remain."""
 
 
-class Dataset:
+class Dataset(CursorSource):
     """Batches for `Model.train` and `Model.fit`, from the job's current position. Made by
     `Elastic.dataset`.
 
@@ -60,28 +60,14 @@ class Dataset:
         workers: int = 0,
     ) -> None:
         """`workers` threads prefetch batches; with 0, a batch is loaded when it is requested."""
+        super().__init__(stream)
         self._job = job
         self._source = source
         self._collate = collate or collated
-        self._cursor = Cursor(stream)
         self._last_pass: int | None = None
         self._workers = workers
         self._pool = ThreadPoolExecutor(workers, "thinwire-data") if workers else None
         self._loading: collections.deque[tuple[Deal, Future[Batch]]] = collections.deque()
-
-    @property
-    def stream(self) -> Stream:
-        """The batches of all ranks."""
-        return self._cursor.stream
-
-    @property
-    def position(self) -> Position:
-        """The position up to which optimizer steps have been made."""
-        return self._cursor.position
-
-    def commit(self) -> None:
-        """Moves the position past all batches handed out, after an optimizer step with them."""
-        self._cursor.commit()
 
     def seek(self, position: Position | None = None) -> None:
         """Goes back to the last optimizer step, or to another position, for this rank's current place.
@@ -90,7 +76,7 @@ class Dataset:
 
         InvalidError if no batch begins there; nothing is changed in that case.
         """
-        self._cursor.seek(position)
+        super().seek(position)
         for _, loading in self._loading:
             loading.cancel()
         self._loading.clear()

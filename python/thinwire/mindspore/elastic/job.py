@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,12 +10,11 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn
 
-from thinwire import arguments
 from thinwire._core import Epoch, EpochEntry, InvalidError, Membership, __version__, measure_codecs
 from thinwire.arguments import Seconds
 from thinwire.elastic import hand_over
 from thinwire.elastic.job import Job
-from thinwire.elastic.members import Members, refuse_agent
+from thinwire.elastic.members import Members, check
 from thinwire.elastic.stream import Stream
 
 from ..operator import require_cpu
@@ -75,11 +72,7 @@ class Elastic(Job):
     ) -> None:
         """Joins the job; returns in the first epoch, with the job's state."""
         options = {"codec": codec, "warmup_steps": 0, **options}
-        arguments.options(**options)
-        timeout_s = arguments.job(coordinator, token, timeout_s)
-        arguments.whole("batch is", batch, 1)
-        arguments.whole("compare_every is", compare_every, 0)
-        refuse_agent(os.environ)
+        timeout_s = check(options, batch, compare_every, coordinator, token, timeout_s)
         require_cpu()
         self._state = state.State(network, optimizer)
         self._kept: list[np.ndarray[Any, Any]] = []
@@ -173,17 +166,15 @@ class Elastic(Job):
 
     def _heard(self, epoch: Epoch) -> dict[str, Any]:
         mine = {**self._notice(), "random": ms.get_rng_state().asnumpy().tolist()}
-        found: dict[str, Any] = json.loads(hand_over.from_oldest(epoch, json.dumps(mine).encode()))
+        found: dict[str, Any] = hand_over.plain_of_oldest(epoch, mine)
         return found
 
     def _receive(self, epoch: Epoch, entry: EpochEntry, said: dict[str, Any]) -> None:
         if entry.hand_over:
             self._hand_over(epoch, entry.hand_over)
         if self._state.own:
-            own = state.arrays(self._state.own)
-            flat = hand_over.from_state_sources(epoch, 1, hand_over.packed(own))
-            sizes = [each.nbytes for each in own]
-            state.store(self._state.own, hand_over.unpacked(flat, sizes))
+            own = hand_over.arrays_of_oldest(epoch, state.arrays(self._state.own))
+            state.store(self._state.own, own)
         if entry.takes_over:
             self._follow_notice(said)
             ms.set_rng_state(ms.Tensor(said["random"], ms.uint8))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -20,12 +19,12 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
-from thinwire import arguments, cuda
+from thinwire import cuda
 from thinwire._core import Epoch, EpochEntry, Membership, __version__, measure_codecs
 from thinwire.arguments import Seconds
 from thinwire.elastic.deal import Deal
 from thinwire.elastic.job import Job
-from thinwire.elastic.members import Members, refuse_agent
+from thinwire.elastic.members import Members, check
 from thinwire.elastic.stream import Stream
 from thinwire.torch import device as devices
 from thinwire.torch.attach import register
@@ -95,11 +94,7 @@ class Elastic(Job):
         options = {"codec": codec, "warmup_steps": None, **options}
         device = options.pop("device", None)
         cuda.check(device)
-        arguments.options(**options)
-        timeout_s = arguments.job(coordinator, token, timeout_s)
-        arguments.whole("batch is", batch, 1)
-        arguments.whole("compare_every is", compare_every, 0)
-        refuse_agent(os.environ)
+        timeout_s = check(options, batch, compare_every, coordinator, token, timeout_s)
         self._module = model
         self._optimizer = optimizer
         self._followed: dict[str, Stateful] = {}
