@@ -18,9 +18,10 @@ from test_keras_errors import ENVIRONMENTS
 from test_mindspore_elastic import once
 
 pytestmark = pytest.mark.needs("keras")
-SAMPLES, BATCH, PASSES = 44, 8, 2
+SAMPLES, BATCH, PASSES = 44, 8, 3
 STEPS_OF_A_PASS = 6
 STEPS = PASSES * STEPS_OF_A_PASS
+RATE = 0.01
 
 
 def data() -> tuple[Any, Any]:
@@ -50,7 +51,7 @@ def train(folder: str, deaths: dict, options: dict) -> dict[str, Any]:
     begins_after = options.get("late", {}).get(me, 1)
     until(lambda: me == "0" or len(lines(folder, "0")) >= begins_after)
     model = model_of(keras, me)
-    optimizer: Any = keras.optimizers.Adam(0.01)
+    optimizer: Any = keras.optimizers.Adam(RATE)
     if options.get("is_scaled"):
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=64.0)
     model.compile(optimizer, "mse")
@@ -86,11 +87,15 @@ def train(folder: str, deaths: dict, options: dict) -> dict[str, Any]:
             if elastic.steps == step and deadly == signal.SIGTERM:
                 os.kill(os.getpid(), deadly)
 
+    if options.get("fetches_ahead"):
+        fetch_ahead()
+    losses = options.get("losses", {}).get(me)
+    stoppers = stopping(keras, losses, lambda: elastic.steps == step) if losses else []
     history = model.fit(
         dataset,
-        epochs=PASSES,
+        epochs=options.get("passes", PASSES),
         initial_epoch=elastic.initial_epoch,
-        callbacks=[Watching(), elastic.callback()],
+        callbacks=[Watching(), elastic.callback(), *stoppers],
         verbose=0,
     )
     place = Path(folder, f"{me}.keras")
@@ -103,8 +108,36 @@ def train(folder: str, deaths: dict, options: dict) -> dict[str, Any]:
         "optimizer": [
             np.ravel(keras.ops.convert_to_numpy(v)).tolist() for v in optimizer.variables
         ],
-        "loss": history.history["loss"],
+        "loss": history.history.get("loss", []),
+        "learning_rate": float(keras.ops.convert_to_numpy(optimizer.learning_rate)),
     }
+
+
+def fetch_ahead() -> None:
+    """Makes Keras fetch one batch ahead, as it does with JAX on a GPU."""
+    from keras.src.backend.jax.trainer import JAXEpochIterator as Iterator
+
+    Iterator._get_iterator = lambda self: self._one_batch_ahead_iterator(
+        self.data_adapter.get_jax_iterator()
+    )
+
+
+def stopping(keras, losses: list[float], dies: Any) -> list[Any]:
+    """Callbacks that lower the learning rate, stop, and restore the best weights, by these losses; `dies`
+    says at the end of a pass whether the process is killed."""
+
+    class Losses(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            logs["told"] = losses[epoch]
+            if dies():
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    by: dict[str, Any] = {"monitor": "told", "mode": "min"}
+    return [
+        Losses(),
+        keras.callbacks.ReduceLROnPlateau(**by, factor=0.5, patience=1, min_delta=0),
+        keras.callbacks.EarlyStopping(**by, patience=1, restore_best_weights=True),
+    ]
 
 
 def run(env: dict[str, str], world: int, deaths: Any = (), **options: Any) -> Any:
@@ -155,6 +188,33 @@ def test_a_scaled_loss_and_a_codec_go_on_without_a_rank_that_dies():
     once(seen, steps)
 
 
+def test_a_rank_that_dies_in_the_last_step_of_a_pass_does_not_end_it():
+    env = {"KERAS_BACKEND": "jax"}
+    (calm,), (steps,) = run(env, 1)
+    deaths = {1: (STEPS_OF_A_PASS - 1, signal.SIGKILL)}
+    results, seen = run(env, 2, deaths, worlds={1: 2}, fetches_ahead=True)
+    assert results[0]["weights"] == pytest.approx(calm["weights"], abs=1e-5)
+    once(seen, steps)
+
+
+@pytest.mark.parametrize("env", ENVIRONMENTS)
+def test_ranks_stop_when_rank_0_stops_and_have_its_learning_rate_and_best_weights(env):
+    # By its own losses rank 1 would stop a pass earlier, and rank 2 never, which joins after the last
+    # step of a pass. Rank 1 is killed before the ranks have agreed to stop.
+    losses = {"0": [2.0, 1.0, 3.0, 0.0], "1": [1.0, 2.0, 2.0, 0.0], "2": [3.0, 2.0, 1.0, 0.0]}
+    options = {"passes": 4, "losses": losses}
+    (calm,), _ = run(env, 1, **options)
+    assert calm["steps"] == 3 * STEPS_OF_A_PASS and calm["learning_rate"] == pytest.approx(RATE / 2)
+    options |= {"worlds": {1: 2, STEPS_OF_A_PASS - 1: 3}, "late": {"2": 3}}
+    results, _ = run(env, 3, {1: (calm["steps"], signal.SIGKILL)}, **options)
+    assert results[1] is None
+    for result in results[0], results[2]:
+        for name in ("steps", "learning_rate"):
+            assert result[name] == calm[name]
+        assert result["weights"] == results[0]["weights"]
+        assert result["weights"] == pytest.approx(calm["weights"], abs=1e-5)
+
+
 def refused() -> dict[str, str]:
     """What is said to trainings that would not be elastic, or would leave out samples."""
     import keras
@@ -175,6 +235,9 @@ def refused() -> dict[str, str]:
     attempt("twice", tk.Elastic, model, BATCH)
     model.compile("sgd", "mse")
     attempt("batch", tk.Elastic, model, 0)
+    model.compile("sgd", keras.losses.MeanSquaredError(reduction="sum"))
+    attempt("sum", tk.Elastic, model, BATCH)
+    model.compile("sgd", "mse")
     elastic = tk.Elastic(model, BATCH, "none")
     inputs, labels = data()
     attempt("rows", elastic.dataset, (inputs, labels[1:]))
@@ -184,10 +247,13 @@ def refused() -> dict[str, str]:
     attempt("data", model.fit, inputs, labels, callbacks=callbacks, **options)
     dataset = elastic.dataset((inputs, labels))
     attempt("dataset", elastic.dataset, (inputs, labels))
+    attempt("without", model.fit, dataset, **options)
     attempt("epoch", model.fit, dataset, callbacks=callbacks, initial_epoch=1, **options)
     attempt("steps", model.fit, dataset, callbacks=callbacks, steps_per_epoch=2, **options)
     weights = {0: 1.0, 1: 2.0}
     attempt("ignored", model.fit, dataset, callbacks=callbacks, class_weight=weights, **options)
+    backup = [keras.callbacks.BackupAndRestore(tempfile.mkdtemp()), *callbacks]
+    attempt("backup", model.fit, dataset, callbacks=backup, **options)
     averages = [*callbacks, tk.MetricAverage()]
     attempt("callback", model.fit, dataset, callbacks=averages, **options)
     other = model_of(keras, "0")
@@ -195,6 +261,12 @@ def refused() -> dict[str, str]:
     attempt("model", other.fit, dataset, callbacks=callbacks, **options)
     model.steps_per_execution = 2
     attempt("several", model.fit, dataset, callbacks=callbacks, **options)
+    model.steps_per_execution = 1
+    steps = elastic.steps
+    model.fit(dataset, callbacks=callbacks, **options)
+    assert elastic.steps > steps
+    attempt("over", model.fit, dataset, callbacks=callbacks, **options)
+    attempt("alone", model.fit, inputs, labels, **options)
     return answers
 
 
@@ -213,6 +285,11 @@ def test_trainings_that_would_not_be_elastic_are_refused_in_one_line():
         "epoch": "fit begins with epoch 1, the job is in pass 0",
         "steps": "epoch 0 has ended before all steps of its pass were made",
         "ignored": "fit has the argument class_weight",
+        "sum": "reduction='sum', expected 'sum_over_batch_size'",
+        "without": "fit has no callback of the job",
+        "backup": "fit has the callback BackupAndRestore",
+        "over": "the job is over",
+        "alone": "the job is over",
         "callback": "the optimizer belongs to an elastic job",
         "model": "the model of the job",
         "several": "steps_per_execution is 2, expected 1",

@@ -1,9 +1,10 @@
-"""The callback of an elastic job: ends its steps in `Model.fit`."""
+"""The callbacks of an elastic job: end its steps, its passes and its training in `Model.fit`."""
 
 from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import keras
@@ -12,7 +13,7 @@ from thinwire._core import InvalidError
 
 
 class Job(Protocol):
-    """The part of a job that the callback uses."""
+    """The part of a job that the callbacks use."""
 
     model: keras.Model
 
@@ -20,22 +21,27 @@ class Job(Protocol):
     def initial_epoch(self) -> int:
         """The pass over the data in which the job is."""
 
+    def begin(self) -> None:
+        """Begins the training; refuses another one after the end."""
+
     def end_step(self) -> None:
         """Ends a step, and enters the next epoch if it was void."""
+
+    def end_pass(self, number: int, stops: bool) -> bool:
+        """Ends a pass as rank 0 decides; returns whether the training stops."""
 
     def end(self) -> None:
         """Waits for all ranks at the end of the training, after which the job is over."""
 
-    def refuse_ended(self) -> None:
-        """Refuses another training after the end."""
-
 
 class ElasticCallback(keras.callbacks.Callback):
-    """Ends each step of `fit` together with the other ranks. Made by `Elastic.callback`."""
+    """Ends each step of `fit` together with the other ranks, before other callbacks see it. Made by
+    `Elastic.callback`."""
 
     def __init__(self, job: Job) -> None:
         super().__init__()
         self._job = job
+        self._batches: Any = None
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Refuses a training that would not be elastic.
@@ -43,9 +49,8 @@ class ElasticCallback(keras.callbacks.Callback):
         # Errors
 
         InvalidError for another model than the job's, for several steps in one call, for data beside
-        the job's, and for a second training.
+        the job's, for callbacks that restore a state, and for a second training.
         """
-        self._job.refuse_ended()
         if self.model is not self._job.model:
             raise InvalidError(
                 f"fit trains {self.model.name}, expected {self._job.model.name}, the model of the job"
@@ -54,7 +59,22 @@ class ElasticCallback(keras.callbacks.Callback):
             raise InvalidError(
                 f"steps_per_execution is {self.model.steps_per_execution}, expected 1 in an elastic job"
             )
-        refuse_other_data()
+        fit = variables_of_fit()
+        refuse_other_data(fit)
+        callbacks = fit["callbacks"]
+        if any(isinstance(each, keras.callbacks.BackupAndRestore) for each in callbacks.callbacks):
+            raise InvalidError(
+                "fit has the callback BackupAndRestore, expected none that replaces the job's state (hint: "
+                "a rank that is started again gets its state from the others)"
+            )
+        self._job.begin()
+        ending = Ending(self._job)
+        ending.set_model(self.model)
+        callbacks.append(ending)
+        self._batches = fit["epoch_iterator"]
+        # On a GPU, JAX would fetch one batch ahead, and find the end of a pass before the last step is
+        # made, which may have to be repeated.
+        self._batches._one_batch_ahead_iterator = iter
         # The number of steps in a pass is unknown, and Keras takes its end for an accident.
         warnings.filterwarnings("ignore", "Your input ran out of data")
 
@@ -70,6 +90,8 @@ class ElasticCallback(keras.callbacks.Callback):
                 f"fit begins with epoch {epoch}, the job is in pass {self._job.initial_epoch} "
                 "(hint: fit(..., initial_epoch=elastic.initial_epoch))"
             )
+        # Keras would end later passes after as many batches as the first one had.
+        self._batches.reset()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Ends a step once it is done."""
@@ -77,37 +99,67 @@ class ElasticCallback(keras.callbacks.Callback):
             keras.ops.convert_to_numpy(value)
         self._job.end_step()
 
+
+class Ending(keras.callbacks.Callback):
+    """Ends each pass, and the training, together with the other ranks, after other callbacks have decided
+    whether to stop."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__()
+        self._job = job
+
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Refuses a pass of which steps are left.
+        """Stops or goes on as rank 0 does.
 
         # Errors
 
-        InvalidError if Keras has ended the pass too early.
+        InvalidError if steps of the pass are left.
         """
-        if self._job.initial_epoch <= epoch and not self.model.stop_training:
-            raise InvalidError(
-                f"epoch {epoch} has ended before all steps of its pass were made, expected a fit without "
-                "steps_per_epoch"
+        if self._job.initial_epoch <= epoch:
+            what = (
+                "a callback has stopped the training, expected it to do so in on_epoch_end"
+                if self.model.stop_training
+                else "expected a fit without steps_per_epoch"
             )
+            raise InvalidError(
+                f"epoch {epoch} has ended before all steps of its pass were made: {what}"
+            )
+        self.model.stop_training = self._job.end_pass(epoch, bool(self.model.stop_training))
 
     def on_train_end(self, logs: Any = None) -> None:
         """Waits for all ranks."""
         self._job.end()
 
 
-def refuse_other_data() -> None:
+def variables_of_fit() -> dict[str, Any]:
+    """Returns the local variables of the `fit` that has called a callback. Keras has no other way to
+    them.
+
+    # Errors
+
+    InvalidError if there is no `fit` as this version of Keras has it.
+    """
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        found: dict[str, Any] = frame.f_locals
+        if {"class_weight", "epoch_iterator", "callbacks"} <= found.keys():
+            return found
+        frame = frame.f_back
+    raise InvalidError(
+        f"fit of Keras {keras.__version__} is unknown, expected one with an epoch_iterator (hint: pip "
+        "install keras==3.15.1)"
+    )
+
+
+def refuse_other_data(fit: Mapping[str, Any]) -> None:
     """Refuses arguments of `fit` that Keras silently ignores beside a data adapter.
 
     # Errors
 
     InvalidError that names the first of them.
     """
-    frame: Any = sys._getframe(1)
-    while frame is not None and "class_weight" not in frame.f_locals:
-        frame = frame.f_back
-    given = {} if frame is None else frame.f_locals
     for name in ("y", "sample_weight", "class_weight", "batch_size"):
-        if given.get(name) is not None:
+        if fit.get(name) is not None:
             raise InvalidError(
                 f"fit has the argument {name}, expected elastic.dataset(...) as its only data (hint: "
                 "elastic.dataset((inputs, labels, weights)))"

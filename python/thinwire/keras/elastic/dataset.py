@@ -150,5 +150,6 @@ def arrays_of(data: Any) -> tuple[tuple[Any, ...], int]:
             f"the data are a tuple of {len(parts)}, expected (inputs,), (inputs, labels) or "
             "(inputs, labels, weights)"
         )
-    arrays = keras.tree.map_structure(array_of, parts)
+    # TensorFlow takes a list for a tensor.
+    arrays = keras.tree.map_structure(array_of, keras.tree.lists_to_tuples(parts))
     return arrays, rows_of(keras.tree.flatten(arrays))

@@ -21,6 +21,8 @@ from thinwire.gradients import DTYPES, dtype_of
 
 from ..exchange import array_of, described, tensor_of
 
+NO_CALLBACK = "fit has no callback of the job, expected callbacks=[elastic.callback()]"
+
 
 class Outcome(enum.Enum):
     """End of a step: applied by the optimizer, void, or left out because its batch was dealt before
@@ -54,15 +56,26 @@ class Exchange(exchange.Exchange):
         """Whether the optimizer may apply the averages of the last call: a tensor, which may be traced."""
         self._outcome: Outcome | None = None
         self._error: BaseException | None = None
+        self._closed: str | None = NO_CALLBACK
+
+    def open(self) -> None:
+        """Permits steps, and forgets a step that an interrupted training has left."""
+        self._outcome = self._error = self._closed = None
+
+    def close(self, reason: str) -> None:
+        """Refuses further steps for a reason."""
+        self._closed = reason
 
     def __call__(self, found: list[Any], variables: Sequence[Any]) -> list[Any]:
         """Returns the averages of gradients over all ranks, and sets `applies`.
 
         # Errors
 
-        InvalidError for variables other than those of the job, and for gradients that are missing or
-        of another shape or dtype.
+        InvalidError outside of the job's training, for variables other than those of the job, and for
+        gradients that are missing or of another shape or dtype.
         """
+        if self._closed:
+            raise InvalidError(self._closed)
         same = len(variables) == len(self._variables) == len(found)
         if not same or any(one is not other for one, other in zip(variables, self._variables)):
             raise InvalidError(
@@ -82,7 +95,13 @@ class Exchange(exchange.Exchange):
         """Makes the exchange of one step; returns the averages, and whether they may be applied.
 
         A framework calls it from any thread. It keeps an error for `end`.
+
+        # Errors
+
+        InvalidError if nobody has asked for the outcome of the step before.
         """
+        if self._outcome is not None:
+            raise InvalidError(NO_CALLBACK)
         averages = [
             np.zeros(each.shape, dtype_of(dtype))
             for each, dtype in zip(self._variables, self._dtypes)

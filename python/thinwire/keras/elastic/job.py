@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +15,7 @@ from thinwire import arguments
 from thinwire._core import Epoch, EpochEntry, InvalidError, Membership, __version__, measure_codecs
 from thinwire.arguments import Seconds
 from thinwire.elastic import hand_over
+from thinwire.elastic.comparison import digest
 from thinwire.elastic.job import Job
 from thinwire.elastic.members import Members, check
 from thinwire.elastic.stream import Stream
@@ -22,8 +25,13 @@ from ..exchange import expected_backend
 from ..optimizer import Distributed
 from .callback import ElasticCallback
 from .dataset import HAS_ADAPTERS, Dataset, arrays_of
+from .decision import Decision, learning_rate_of, newest
 from .exchange import Exchange, Outcome
 from .optimizer import make_elastic
+
+OVER = "the job is over, since a training has ended (hint: one fit for all epochs)"
+MEANS = "sum_over_batch_size", "mean"
+"""Keras' names for a loss that is the mean over the samples of a batch."""
 
 
 class Elastic(Job):
@@ -75,6 +83,7 @@ class Elastic(Job):
         expect_plain(model)
         self.model = model
         self._dataset: Dataset | None = None
+        self._decision = Decision()
         variables, trained = built_variables(model), model.trainable_variables
         self._alike = [*trained, *model.optimizer.variables]
         self._own = model.non_trainable_weights
@@ -84,6 +93,8 @@ class Elastic(Job):
         self._averager = Exchange(trained, options, members.wants_end)
         super().__init__(batch, members, self._averager, compare_every)
         self._enter()
+        # The other ranks may be at the end of a pass, before they have decided.
+        self.end_pass(self.initial_epoch - 1, stops=False)
         self._averager.begins = self._take
         make_elastic(model.optimizer, self._averager)
         model.train_function = None  # if it was compiled before
@@ -91,7 +102,9 @@ class Elastic(Job):
     @property
     def initial_epoch(self) -> int:
         """The pass over the data in which the job is, for `fit`: a rank that joins in pass 3 begins
-        with 3."""
+        with 3. After a stop it is larger than any number of epochs."""
+        if self._decision.stops:
+            return sys.maxsize
         positions = self._current_positions()
         return positions[0].number if positions else 0
 
@@ -127,22 +140,33 @@ class Elastic(Job):
             self._compare()
         self.settle()
 
-    def end(self) -> None:
-        """Waits for all ranks at the end of the training, after which the job is over."""
-        while not self.meet():
-            pass  # a rank that was lost on the way is no longer waited for
-
-    def refuse_ended(self) -> None:
-        """Refuses another training after the end.
+    def begin(self) -> None:
+        """Begins the job's training. The callback calls it.
 
         # Errors
 
         InvalidError once all ranks have met at the end of a training.
         """
         if self._is_over:
-            raise InvalidError(
-                "the job is over, since a training has ended (hint: one fit for all epochs)"
-            )
+            raise InvalidError(OVER)
+        self._averager.open()
+
+    def end_pass(self, number: int, stops: bool) -> bool:
+        """Ends a pass as rank 0 decides; returns whether the training stops. `stops` is what this rank
+        decides if it is rank 0. The callback calls it."""
+        while self._decision.passes <= number:
+            mine = Decision(number + 1, stops, learning_rate_of(self.model.optimizer))
+            if not self._exchange.attempt(functools.partial(self._decide, mine)):
+                self.settle()
+        return self._decision.stops
+
+    def end(self) -> None:
+        """Waits for all ranks at the end of the training, after which the job is over and all have
+        rank 0's weights."""
+        while not (self._follow_weights() and self.meet()):
+            pass  # a rank that was lost on the way is no longer waited for
+        self._averager.close(OVER)
+        self.model.train_function = None
 
     def _take(self) -> bool:
         """Begins a step with the batch that `fit` computes; returns false if the batch is stale."""
@@ -176,10 +200,45 @@ class Elastic(Job):
         return found
 
     def _receive(self, epoch: Epoch, entry: EpochEntry, said: dict[str, Any]) -> None:
+        self._epoch = epoch
+        # Before the learning rate is handed over, since a state source may be one that lost it.
+        self._decide(self._decision)
         if entry.hand_over:
             self._hand_over(epoch, entry.hand_over)
         if entry.takes_over:
             self._follow_notice(said)
+
+    def _decide(self, mine: Decision) -> None:
+        """Follows the newest decision of all ranks; a collective call.
+
+        # Errors
+
+        PeerError if a rank is lost.
+        """
+        found = newest(self._exchange.gather(mine.encoded()))
+        is_new = found.passes > self._decision.passes
+        self._decision = found
+        optimizer: Any = self.model.optimizer
+        if is_new and found.learning_rate not in (None, learning_rate_of(optimizer)):
+            optimizer.learning_rate = found.learning_rate
+
+    def _follow_weights(self) -> bool:
+        """Gives all ranks the weights of rank 0, if a callback such as EarlyStopping has changed some at
+        the end. Returns false if a rank was lost, and all are in the next epoch."""
+        if self._exchange.attempt(self._take_weights):
+            return True
+        self.settle()
+        return False
+
+    def _take_weights(self) -> None:
+        variables = [*self.model.trainable_variables, *self._own]
+        arrays = self._arrays(variables)
+        trained = hand_over.packed(arrays[: -len(self._own) or None])
+        if len(set(self._exchange.gather(digest(trained).encode()))) <= 1:
+            return
+        theirs = hand_over.arrays_of_oldest(self._epoch, arrays)
+        if self.rank > 0:
+            assign(variables, arrays, theirs)
 
     def _hand_over(self, epoch: Epoch, state_sources: int) -> None:
         """Copies the state of the first `state_sources` ranks to the others. Statistics of normalization
@@ -188,9 +247,17 @@ class Elastic(Job):
         theirs = hand_over.state(epoch, state_sources, self._averager.sync, alike)
         theirs += hand_over.arrays_of_oldest(epoch, own)
         if epoch.rank >= state_sources:
-            variables = [*self._alike, *self._own]
-            for variable, array, value in zip(variables, [*alike, *own], theirs):
-                variable.assign(value.copy().view(array.dtype).reshape(array.shape))
+            assign([*self._alike, *self._own], [*alike, *own], theirs)
+
+
+def assign(
+    variables: Sequence[Any],
+    arrays: Sequence[np.ndarray[Any, Any]],
+    found: Sequence[np.ndarray[Any, Any]],
+) -> None:
+    """Assigns bytes to variables; `arrays` are their values before."""
+    for variable, array, value in zip(variables, arrays, found):
+        variable.assign(value.copy().view(array.dtype).reshape(array.shape))
 
 
 def expect_plain(model: keras.Model) -> None:
@@ -217,6 +284,13 @@ def expect_plain(model: keras.Model) -> None:
             f"the optimizer {vars(optimizer)['name']} is distributed, expected an optimizer of Keras: "
             "Elastic averages the gradients itself"
         )
+    for loss in keras.tree.flatten(model.loss):
+        reduction = getattr(loss, "reduction", MEANS[0])
+        if reduction not in MEANS:
+            raise InvalidError(
+                f"the loss {loss.name} has reduction={reduction!r}, expected {MEANS[0]!r}: each rank "
+                "computes a part of a batch, and counts by its number of samples"
+            )
 
 
 def facts(

@@ -1,0 +1,44 @@
+"""Rank 0's decision at the end of a pass: whether the training stops, and the next learning rate.
+
+Callbacks such as EarlyStopping and ReduceLROnPlateau count in memory, by the metrics of their own
+rank, and a rank that joins has counted nothing. If each rank followed its own callbacks, ranks would
+wait for others that have stopped, or train with different learning rates.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """The decision after a number of passes."""
+
+    passes: int = 0
+    stops: bool = False
+    learning_rate: float | None = None
+    """None if it follows a schedule."""
+
+    def encoded(self) -> bytes:
+        """The decision as JSON."""
+        return json.dumps(dataclasses.astuple(self)).encode()
+
+
+def newest(encoded: Iterable[bytes]) -> Decision:
+    """Returns the decision after the most passes, and of equal ones that of the lowest rank.
+
+    A rank that was lost during the exchange of a decision may be the only one not to know it, or may
+    have been the only one to know it.
+    """
+    return max((Decision(*json.loads(each)) for each in encoded), key=lambda each: each.passes)
+
+
+def learning_rate_of(optimizer: Any) -> float | None:
+    """Returns the learning rate of an optimizer; None if it follows a schedule."""
+    rate = optimizer.learning_rate
+    return float(keras.ops.convert_to_numpy(rate)) if isinstance(rate, keras.Variable) else None
