@@ -65,6 +65,8 @@ def work(folder):
                     torch.save(states, Path(place, "model.pt"))
                 ray.train.report({}, checkpoint=ray.train.Checkpoint.from_directory(place))
         if step + 2 == STEPS and begin == 0:
+            # Ray forgets a checkpoint whose worker fails before it has noted it.
+            ray.train.get_all_reported_checkpoints()
             raise RuntimeError("the disk is full")
     values = [each.detach() for each in fit.model.parameters()]
     torch.save([begin, values], Path(folder, f"{fit.rank}.pt"))
