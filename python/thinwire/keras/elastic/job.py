@@ -154,7 +154,7 @@ class Elastic(Job):
     def end_pass(self, number: int, stops: bool) -> bool:
         """Ends a pass as rank 0 decides; returns whether the training stops. `stops` is what this rank
         decides if it is rank 0. The callback calls it."""
-        while self._decision.passes <= number:
+        while self._decision.passes <= number and not self._decision.stops:
             mine = Decision(number + 1, stops, learning_rate_of(self.model.optimizer))
             if not self._exchange.attempt(functools.partial(self._decide, mine)):
                 self.settle()
