@@ -174,7 +174,7 @@ def test_ranks_that_die_leave_and_join_train_as_one_process(env):
     once(seen, steps)
     assert len(left[0]["loss"]) == PASSES and left[0]["loss"][-1] < left[0]["loss"][0]
     worlds = [world for _, world, *_ in seen[0]]
-    assert worlds[2] == 2 and worlds[4] == 1 and worlds[8] == 3 and worlds[-1] == 2
+    assert worlds[2] == 2 and worlds[4] == 1 and max(worlds) == 3 and worlds[-1] == 2
 
 
 def test_a_scaled_loss_and_a_codec_go_on_without_a_rank_that_dies():

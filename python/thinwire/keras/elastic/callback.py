@@ -61,8 +61,8 @@ class ElasticCallback(keras.callbacks.Callback):
             )
         fit = variables_of_fit()
         refuse_other_data(fit)
-        callbacks = fit["callbacks"]
-        if any(isinstance(each, keras.callbacks.BackupAndRestore) for each in callbacks.callbacks):
+        callbacks = fit["callbacks"].callbacks
+        if any(isinstance(each, keras.callbacks.BackupAndRestore) for each in callbacks):
             raise InvalidError(
                 "fit has the callback BackupAndRestore, expected none that replaces the job's state (hint: "
                 "a rank that is started again gets its state from the others)"
