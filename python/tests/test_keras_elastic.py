@@ -51,7 +51,7 @@ def train(folder: str, deaths: dict, options: dict) -> dict[str, Any]:
     begins_after = options.get("late", {}).get(me, 1)
     until(lambda: me == "0" or len(lines(folder, "0")) >= begins_after)
     model = model_of(keras, me)
-    optimizer: Any = keras.optimizers.Adam(RATE)
+    optimizer: Any = keras.optimizers.AdamW(RATE)
     if options.get("is_scaled"):
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=64.0)
     model.compile(optimizer, "mse")
@@ -109,6 +109,7 @@ def train(folder: str, deaths: dict, options: dict) -> dict[str, Any]:
             np.ravel(keras.ops.convert_to_numpy(v)).tolist() for v in optimizer.variables
         ],
         "loss": history.history.get("loss", []),
+        "iterations": int(keras.ops.convert_to_numpy(model.optimizer.iterations)),
         "learning_rate": float(keras.ops.convert_to_numpy(optimizer.learning_rate)),
     }
 
@@ -167,7 +168,8 @@ def test_ranks_that_die_leave_and_join_train_as_one_process(env):
     assert results[1] is None and results[2] is None
     left = [result for result in results if result is not None]
     for result in left:
-        assert result["steps"] == calm["steps"] == STEPS and result["loaded"] == "Adam"
+        assert result["steps"] == calm["steps"] == result["iterations"] == STEPS
+        assert result["loaded"] == "AdamW"
         for name in ("weights", "optimizer"):
             assert result[name] == left[0][name]
         assert result["weights"] == pytest.approx(calm["weights"], abs=1e-5)

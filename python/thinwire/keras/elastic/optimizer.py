@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,17 +21,20 @@ class ElasticDistributed(Distributed):
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         """Updates variables by the averages of gradients over all ranks, unless the step is void."""
+        trained = self._trainable_variables if trainable_variables is None else trainable_variables
+        averages = self._averages(list(grads), list(trained))
         variables = [*self._trainable_variables, *self.variables]
-        before = [keras.ops.copy(each) for each in variables]
-        super().apply(grads, trainable_variables)
-        after = [keras.ops.convert_to_tensor(each) for each in variables]
-        for variable, value in zip(variables, self._chosen(after, before)):
+        with after(averages):
+            before = [keras.ops.copy(each) for each in variables]
+            super(Distributed, self).apply(averages, trainable_variables)
+            updated = [keras.ops.convert_to_tensor(each) for each in variables]
+        for variable, value in zip(variables, self._chosen(updated, before)):
             variable.assign(value)
 
-    def _chosen(self, after: Sequence[Any], before: Sequence[Any]) -> list[Any]:
+    def _chosen(self, updated: Sequence[Any], before: Sequence[Any]) -> list[Any]:
         """Returns the values after the update, or those before it if the step is void."""
         applies = self._exchange.applies
-        return [keras.ops.where(applies, *pair) for pair in zip(after, before)]
+        return [keras.ops.where(applies, *pair) for pair in zip(updated, before)]
 
 
 class ElasticScaling(ScalingDistributed):
@@ -46,6 +50,19 @@ class ElasticScaling(ScalingDistributed):
         found = super().stateless_apply(optimizer_variables, grads, trainable_variables)
         given = trainable_variables, optimizer_variables
         return tuple(self._chosen(*pair) for pair in zip(found, given))
+
+
+def after(averages: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
+    """A context whose operations run once there are averages.
+
+    TensorFlow finds the end of a pass by a step that gets no batch. What does not depend on
+    gradients, such as the count of iterations and the decay of weights, would be updated in it.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return contextlib.nullcontext()
+    import tensorflow as tf
+
+    return tf.control_dependencies(averages)
 
 
 def make_elastic(optimizer: keras.optimizers.Optimizer, exchange: Exchange) -> None:
