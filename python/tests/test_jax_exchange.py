@@ -242,8 +242,8 @@ def by_callbacks() -> list:
             inputs = jax.random.normal(jax.random.key(number + 10 * group.rank), (4, 8))
             found.append(models.bits(compiled(params, inputs)))
         answers.append([found, len(exchange.record()["buckets"])])
-    group.barrier()  # an error overtakes the last bytes of a step
     try:
+        group.barrier()  # an error overtakes the last bytes of a step, and those of this call
         with thinwire.jax.guard(exchange):
             if group.rank == 1:
                 raise ValueError("no label 11")

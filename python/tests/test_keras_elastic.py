@@ -84,7 +84,7 @@ def train(folder: str, deaths: dict, options: dict) -> dict[str, Any]:
             if elastic.world < worlds.get(elastic.steps, 1):
                 until(elastic._members.wants_end)
                 worlds[elastic.steps + 1] = worlds[elastic.steps]
-            if elastic.steps == step and deadly == signal.SIGTERM:
+            if deadly == signal.SIGTERM and elastic.steps >= step:
                 os.kill(os.getpid(), deadly)
 
     if options.get("fetches_ahead"):

@@ -21,12 +21,12 @@ class ElasticDistributed(Distributed):
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
         """Updates variables by the averages of gradients over all ranks, unless the step is void."""
-        trained = self._trainable_variables if trainable_variables is None else trainable_variables
-        averages = self._averages(list(grads), list(trained))
+        trained = list(trainable_variables or self._trainable_variables)
+        averages = self._averages(list(grads), trained)
         variables = [*self._trainable_variables, *self.variables]
         with after(averages):
             before = [keras.ops.copy(each) for each in variables]
-            super(Distributed, self).apply(averages, trainable_variables)
+            super(Distributed, self).apply(averages, trained)
             updated = [keras.ops.convert_to_tensor(each) for each in variables]
         for variable, value in zip(variables, self._chosen(updated, before)):
             variable.assign(value)
