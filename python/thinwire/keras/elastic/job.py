@@ -223,22 +223,21 @@ class Elastic(Job):
             optimizer.learning_rate = found.learning_rate
 
     def _follow_weights(self) -> bool:
-        """Gives all ranks the weights of rank 0, if a callback such as EarlyStopping has changed some at
-        the end. Returns false if a rank was lost, and all are in the next epoch."""
+        """Gives all ranks the weights of rank 0, if some differ: statistics of normalization layers do, and
+        what a callback such as EarlyStopping has restored may. Returns false if a rank was lost, and all
+        are in the next epoch."""
         if self._exchange.attempt(self._take_weights):
             return True
         self.settle()
         return False
 
     def _take_weights(self) -> None:
-        variables = [*self.model.trainable_variables, *self._own]
-        arrays = self._arrays(variables)
-        trained = hand_over.packed(arrays[: -len(self._own) or None])
-        if len(set(self._exchange.gather(digest(trained).encode()))) <= 1:
-            return
-        theirs = hand_over.arrays_of_oldest(self._epoch, arrays)
-        if self.rank > 0:
-            assign(variables, arrays, theirs)
+        arrays = self._arrays(self.model.weights)
+        mine = digest(hand_over.packed(arrays)).encode()
+        if len(set(self._exchange.gather(mine))) > 1:
+            theirs = hand_over.arrays_of_oldest(self._epoch, arrays)
+            if self.rank > 0:
+                assign(self.model.weights, arrays, theirs)
 
     def _hand_over(self, epoch: Epoch, state_sources: int) -> None:
         """Copies the state of the first `state_sources` ranks to the others. Statistics of normalization
