@@ -121,9 +121,9 @@ class Distributed:
         if listed is None and not self.built:
             return super().apply(grads)  # which says what is missing
         variables = self._trainable_variables if listed is None else listed
-        return self._update(self._averages(grads, variables), listed)
+        return self._apply_averages(self._averages(grads, variables), listed)
 
-    def _update(self, averages: list[Any], trainable_variables: list[Any] | None) -> Any:
+    def _apply_averages(self, averages: list[Any], trainable_variables: list[Any] | None) -> Any:
         """Updates variables as the optimizer does in one process."""
         return super().apply(averages, trainable_variables)
 

@@ -26,7 +26,7 @@ class ElasticDistributed(Distributed):
         variables = [*self._trainable_variables, *self.variables]
         with after(averages):
             before = [keras.ops.copy(each) for each in variables]
-            self._update(averages, trained)
+            self._apply_averages(averages, trained)
             updated = [keras.ops.convert_to_tensor(each) for each in variables]
         for variable, value in zip(variables, self._chosen(updated, before)):
             variable.assign(value)
