@@ -91,13 +91,29 @@ def train(folder: str, deaths: dict, options: dict) -> dict[str, Any]:
         fetch_ahead()
     losses = options.get("losses", {}).get(me)
     stoppers = stopping(keras, losses, lambda: elastic.steps == step) if losses else []
-    history = model.fit(
-        dataset,
-        epochs=options.get("passes", PASSES),
-        initial_epoch=elastic.initial_epoch,
-        callbacks=[Watching(), elastic.callback(), *stoppers],
-        verbose=0,
-    )
+    if options.get("halves"):
+        stoppers.append(keras.callbacks.LearningRateScheduler(lambda _, rate: rate / 2))
+    raises = [options["raises"]] if "raises" in options else []
+
+    class Raising(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if elastic.steps in raises:
+                raises.clear()
+                raise RuntimeError("the disk is full")
+
+    def fit() -> Any:
+        return model.fit(
+            dataset,
+            epochs=options.get("epochs", {}).get(me, options.get("passes", PASSES)),
+            initial_epoch=elastic.initial_epoch,
+            callbacks=[Watching(), Raising(), elastic.callback(), *stoppers],
+            verbose=0,
+        )
+
+    try:
+        history = fit()
+    except RuntimeError:
+        history = fit()
     place = Path(folder, f"{me}.keras")
     model.save(place)
     loaded = keras.models.load_model(place)
@@ -154,7 +170,9 @@ def run(env: dict[str, str], world: int, deaths: Any = (), **options: Any) -> An
         said = [[json.loads(line) for line in lines(folder, str(rank))] for rank in range(world)]
     for outcome in outcomes:
         killed = deaths.get(str(outcome.rank), (None, None))[1] == signal.SIGKILL
-        assert outcome.code == (-signal.SIGKILL if killed else 0), launch.report(outcome)
+        fails = int(str(outcome.rank) in options.get("fails", {}))
+        assert outcome.code == (-signal.SIGKILL if killed else fails), launch.report(outcome)
+        assert not fails or options["fails"][str(outcome.rank)] in outcome.stderr
         assert "ranks differ" not in outcome.stderr, launch.report(outcome)
     return [outcome.result for outcome in outcomes], said
 
@@ -217,6 +235,24 @@ def test_ranks_stop_when_rank_0_stops_and_have_its_learning_rate_and_best_weight
         assert result["weights"] == pytest.approx(calm["weights"], abs=1e-5)
 
 
+def test_a_pass_that_is_continued_keeps_its_learning_rate_and_repeats_no_step():
+    env = {"KERAS_BACKEND": "jax"}
+    (calm,), (steps,) = run(env, 1, halves=True)
+    (interrupted,), _ = run(env, 1, halves=True, raises=STEPS_OF_A_PASS + 2)
+    joined, seen = run(env, 2, halves=True, worlds={STEPS_OF_A_PASS + 1: 2}, late={"1": 4})
+    once(seen, steps)
+    for result in interrupted, *joined:
+        for name in ("steps", "iterations", "learning_rate"):
+            assert result[name] == calm[name], name
+        assert result["weights"] == pytest.approx(calm["weights"], abs=1e-5)
+
+
+def test_a_rank_with_other_epochs_fails_alone():
+    options = {"epochs": {"1": 2}, "fails": {"1": "fit has epochs=2, on rank 0 it has 3, expected"}}
+    (first, other), _ = run({"KERAS_BACKEND": "jax"}, 2, worlds={1: 2}, **options)
+    assert first["steps"] == STEPS and other is None
+
+
 def refused() -> dict[str, str]:
     """What is said to trainings that would not be elastic, or would leave out samples."""
     import keras
@@ -258,6 +294,9 @@ def refused() -> dict[str, str]:
     attempt("ignored", model.fit, dataset, callbacks=callbacks, class_weight=weights, **options)
     backup = [keras.callbacks.BackupAndRestore(tempfile.mkdtemp()), *callbacks]
     attempt("backup", model.fit, dataset, callbacks=backup, **options)
+    swaps = [keras.callbacks.SwapEMAWeights(swap_on_epoch=True), *callbacks]
+    attempt("swaps", model.fit, dataset, callbacks=swaps, **options)
+    attempt("shuffle", model.fit, dataset, callbacks=callbacks, shuffle=False, **options)
     averages = [*callbacks, tk.MetricAverage()]
     attempt("callback", model.fit, dataset, callbacks=averages, **options)
     other = model_of(keras, "0")
@@ -293,6 +332,8 @@ def test_trainings_that_would_not_be_elastic_are_refused_in_one_line():
         "sum": "reduction='sum', expected 'sum_over_batch_size'",
         "without": "fit has no callback of the job",
         "backup": "fit has the callback BackupAndRestore",
+        "swaps": "SwapEMAWeights(swap_on_epoch=True), expected swap_on_epoch=False",
+        "shuffle": "fit has shuffle=False, expected it in elastic.dataset",
         "over": "the job is over",
         "alone": "the job is over",
         "callback": "the optimizer belongs to an elastic job",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import keras
@@ -24,10 +24,13 @@ class Job(Protocol):
     def begin(self) -> None:
         """Begins the training; refuses another one after the end."""
 
+    def begin_pass(self) -> None:
+        """Undoes what callbacks have done at the beginning of a pass, if this rank begins in its middle."""
+
     def end_step(self) -> None:
         """Ends a step, and enters the next epoch if it was void."""
 
-    def end_pass(self, number: int, stops: bool) -> bool:
+    def end_pass(self, number: int, stops: bool, epochs: int) -> bool:
         """Ends a pass as rank 0 decides; returns whether the training stops."""
 
     def end(self) -> None:
@@ -62,15 +65,12 @@ class ElasticCallback(keras.callbacks.Callback):
         fit = variables_of_fit()
         refuse_other_data(fit)
         callbacks = fit["callbacks"].callbacks
-        if any(isinstance(each, keras.callbacks.BackupAndRestore) for each in callbacks):
-            raise InvalidError(
-                "fit has the callback BackupAndRestore, expected none that replaces the job's state (hint: "
-                "a rank that is started again gets its state from the others)"
-            )
+        refuse_callbacks(callbacks)
         self._job.begin()
-        ending = Ending(self._job)
+        ending = Ending(self._job, fit["epochs"])
         ending.set_model(self.model)
-        callbacks.append(ending)
+        # A list that the caller has made may have that of a training that was interrupted.
+        callbacks[:] = [each for each in callbacks if not isinstance(each, Ending)] + [ending]
         self._batches = fit["epoch_iterator"]
         # On a GPU, JAX would fetch one batch ahead, and find the end of a pass before the last step is
         # made, which may have to be repeated.
@@ -104,9 +104,14 @@ class Ending(keras.callbacks.Callback):
     """Ends each pass, and the training, together with the other ranks, after other callbacks have decided
     whether to stop."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, epochs: int) -> None:
         super().__init__()
         self._job = job
+        self._epochs = epochs
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Keeps the learning rate of a pass that others have begun."""
+        self._job.begin_pass()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Stops or goes on as rank 0 does.
@@ -124,7 +129,8 @@ class Ending(keras.callbacks.Callback):
             raise InvalidError(
                 f"epoch {epoch} has ended before all steps of its pass were made: {what}"
             )
-        self.model.stop_training = self._job.end_pass(epoch, bool(self.model.stop_training))
+        stops = bool(self.model.stop_training)
+        self.model.stop_training = self._job.end_pass(epoch, stops, self._epochs)
 
     def on_train_end(self, logs: Any = None) -> None:
         """Waits for all ranks."""
@@ -151,6 +157,26 @@ def variables_of_fit() -> dict[str, Any]:
     )
 
 
+def refuse_callbacks(callbacks: Iterable[Any]) -> None:
+    """Refuses callbacks that replace weights while others train with them.
+
+    # Errors
+
+    InvalidError that names the first of them.
+    """
+    for each in callbacks:
+        if isinstance(each, keras.callbacks.BackupAndRestore):
+            raise InvalidError(
+                "fit has the callback BackupAndRestore, expected none that replaces the job's state (hint: "
+                "a rank that is started again gets its state from the others)"
+            )
+        if isinstance(each, keras.callbacks.SwapEMAWeights) and each.swap_on_epoch:
+            raise InvalidError(
+                "fit has the callback SwapEMAWeights(swap_on_epoch=True), expected swap_on_epoch=False: a "
+                "rank that joins between two passes would not swap the weights back"
+            )
+
+
 def refuse_other_data(fit: Mapping[str, Any]) -> None:
     """Refuses arguments of `fit` that Keras silently ignores beside a data adapter.
 
@@ -164,3 +190,7 @@ def refuse_other_data(fit: Mapping[str, Any]) -> None:
                 f"fit has the argument {name}, expected elastic.dataset(...) as its only data (hint: "
                 "elastic.dataset((inputs, labels, weights)))"
             )
+    if not fit.get("shuffle", True) and fit["epoch_iterator"].data_adapter.stream.shuffle:
+        raise InvalidError(
+            "fit has shuffle=False, expected it in elastic.dataset(..., shuffle=False)"
+        )

@@ -37,6 +37,9 @@ class Job(Protocol):
     def place(self) -> Place:
         """This rank's place."""
 
+    def count_interrupted(self) -> None:
+        """Counts a step that was applied by a `fit` that was interrupted before it could count it."""
+
 
 class Dataset(CursorSource, DataAdapter):
     """Batches for `Model.fit`, from the job's current position. Made by `Elastic.dataset`."""
@@ -71,6 +74,7 @@ class Dataset(CursorSource, DataAdapter):
         """The batches that are left of the current pass."""
         # Keras fetches a batch to build a model, and drops it.
         self._fetched.clear()
+        self._job.count_interrupted()
         self.seek()
         return self._batches(self.position.number)
 

@@ -22,7 +22,9 @@ class Decision:
     passes: int = 0
     stops: bool = False
     learning_rate: float | None = None
-    """None if it follows a schedule."""
+    """None if there is none that can be set, as under a schedule."""
+    epochs: int | None = None
+    """The argument of `fit`; None before it is called. The same on all ranks."""
 
     def encoded(self) -> bytes:
         """The decision as JSON."""
@@ -39,6 +41,7 @@ def newest(encoded: Iterable[bytes]) -> Decision:
 
 
 def learning_rate_of(optimizer: Any) -> float | None:
-    """Returns the learning rate of an optimizer; None if it follows a schedule."""
-    rate = optimizer.learning_rate
+    """Returns the learning rate of an optimizer; None if it follows a schedule, or is none of one
+    optimizer (`MultiOptimizer`)."""
+    rate = getattr(optimizer, "learning_rate", None)
     return float(keras.ops.convert_to_numpy(rate)) if isinstance(rate, keras.Variable) else None

@@ -62,6 +62,13 @@ class Exchange(exchange.Exchange):
         """Permits steps, and forgets a step that an interrupted training has left."""
         self._outcome = self._error = self._closed = None
 
+    def take_applied(self) -> bool:
+        """Returns whether the optimizer has applied a step whose outcome nobody has asked for, as a
+        training leaves that is interrupted between the two."""
+        is_applied = self._outcome is Outcome.APPLIED
+        self._outcome = None if is_applied else self._outcome
+        return is_applied
+
     def close(self, reason: str) -> None:
         """Refuses further steps for a reason."""
         self._closed = reason
@@ -101,7 +108,10 @@ class Exchange(exchange.Exchange):
         InvalidError if nobody has asked for the outcome of the step before.
         """
         if self._outcome is not None:
-            raise InvalidError(NO_CALLBACK)
+            raise InvalidError(
+                "a step begins before the one before it has ended, expected callbacks=[elastic.callback()] "
+                "and one optimizer.apply in each step"
+            )
         averages = [
             np.zeros(each.shape, dtype_of(dtype))
             for each, dtype in zip(self._variables, self._dtypes)

@@ -84,6 +84,7 @@ class Elastic(Job):
         self.model = model
         self._dataset: Dataset | None = None
         self._decision = Decision()
+        self._begun_rate: float | None = None
         variables, trained = built_variables(model), model.trainable_variables
         self._alike = [*trained, *model.optimizer.variables]
         self._own = model.non_trainable_weights
@@ -94,7 +95,7 @@ class Elastic(Job):
         super().__init__(batch, members, self._averager, compare_every)
         self._enter()
         # The other ranks may be at the end of a pass, before they have decided.
-        self.end_pass(self.initial_epoch - 1, stops=False)
+        self.end_pass(self.initial_epoch - 1)
         self._averager.begins = self._take
         make_elastic(model.optimizer, self._averager)
         model.train_function = None  # if it was compiled before
@@ -149,13 +150,28 @@ class Elastic(Job):
         """
         if self._is_over:
             raise InvalidError(OVER)
+        self.count_interrupted()
         self._averager.open()
+        positions = self._current_positions()
+        is_begun = bool(positions) and positions[0].begun
+        self._begun_rate = learning_rate_of(self.model.optimizer) if is_begun else None
 
-    def end_pass(self, number: int, stops: bool) -> bool:
+    def begin_pass(self) -> None:
+        """Undoes what callbacks have done to the learning rate at the beginning of a pass, if this rank
+        begins in its middle: the rate that was handed over contains it already. The callback calls it."""
+        rate, self._begun_rate = self._begun_rate, None
+        self._set_learning_rate(rate)
+
+    def end_pass(self, number: int, stops: bool = False, epochs: int | None = None) -> bool:
         """Ends a pass as rank 0 decides; returns whether the training stops. `stops` is what this rank
-        decides if it is rank 0. The callback calls it."""
+        decides if it is rank 0, and `epochs` the argument of `fit`. The callback calls it.
+
+        # Errors
+
+        InvalidError if rank 0 trains for another number of epochs.
+        """
         while self._decision.passes <= number and not self._decision.stops:
-            mine = Decision(number + 1, stops, learning_rate_of(self.model.optimizer))
+            mine = Decision(number + 1, stops, learning_rate_of(self.model.optimizer), epochs)
             if not self._exchange.attempt(functools.partial(self._decide, mine)):
                 self.settle()
         return self._decision.stops
@@ -167,6 +183,12 @@ class Elastic(Job):
             pass  # a rank that was lost on the way is no longer waited for
         self._averager.close(OVER)
         self.model.train_function = None
+
+    def count_interrupted(self) -> None:
+        """Counts a step that was applied by a `fit` that was interrupted before it could count it. The
+        dataset calls it before it deals that step's batch again."""
+        if self._averager.take_applied():
+            self._stepped()
 
     def _take(self) -> bool:
         """Begins a step with the batch that `fit` computes; returns false if the batch is stale."""
@@ -213,14 +235,24 @@ class Elastic(Job):
 
         # Errors
 
-        PeerError if a rank is lost.
+        PeerError if a rank is lost; InvalidError if rank 0 trains for another number of epochs.
         """
         found = newest(self._exchange.gather(mine.encoded()))
+        if mine.epochs != found.epochs and None not in (mine.epochs, found.epochs):
+            raise InvalidError(
+                f"fit has epochs={mine.epochs}, on rank 0 it has {found.epochs}, expected the same on all "
+                "ranks"
+            )
         is_new = found.passes > self._decision.passes
         self._decision = found
+        if is_new:
+            self._set_learning_rate(found.learning_rate)
+
+    def _set_learning_rate(self, rate: float | None) -> None:
+        """Sets the optimizer's learning rate, unless `rate` is None."""
         optimizer: Any = self.model.optimizer
-        if is_new and found.learning_rate not in (None, learning_rate_of(optimizer)):
-            optimizer.learning_rate = found.learning_rate
+        if rate not in (None, learning_rate_of(optimizer)):
+            optimizer.learning_rate = rate
 
     def _follow_weights(self) -> bool:
         """Gives all ranks the weights of rank 0, if some differ: statistics of normalization layers do, and
