@@ -42,7 +42,9 @@ def model_of(keras, me: str) -> Any:
 
 
 def train(folder: str, deaths: dict, options: dict) -> dict[str, Any]:
-    """Trains as one process, which gets the signal and before the step that `deaths` names for it."""
+    """Trains as one process of a job. `deaths` may have a number of steps and a signal for it: after that
+    many steps it gets SIGTERM before the next step, or SIGKILL in it or, with `losses`, at the end of
+    the pass."""
     import keras
 
     import thinwire.keras as tk
@@ -80,7 +82,7 @@ def train(folder: str, deaths: dict, options: dict) -> dict[str, Any]:
 
     class Watching(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-            # Nobody goes on alone who is to have company: it joins after the step.
+            # If more ranks are expected, waits until one asks to join. It joins after this step.
             if elastic.world < worlds.get(elastic.steps, 1):
                 until(elastic._members.wants_end)
                 worlds[elastic.steps + 1] = worlds[elastic.steps]
@@ -198,7 +200,7 @@ def test_ranks_that_die_leave_and_join_train_as_one_process(env):
 
 
 def test_a_scaled_loss_and_a_codec_go_on_without_a_rank_that_dies():
-    # On JAX a LossScaleOptimizer makes its update in a way of its own.
+    # On JAX, `LossScaleOptimizer.stateless_apply` does not call `apply`.
     env = {"KERAS_BACKEND": "jax"}
     options = {"is_scaled": True, "codec": "int8"}
     (calm,), (steps,) = run(env, 1, **options)
@@ -219,8 +221,9 @@ def test_a_rank_that_dies_in_the_last_step_of_a_pass_does_not_end_it():
 
 @pytest.mark.parametrize("env", ENVIRONMENTS[:2])
 def test_ranks_stop_when_rank_0_stops_and_have_its_learning_rate_and_best_weights(env):
-    # By its own losses rank 1 would stop a pass earlier, and rank 2 never, which joins after the last
-    # step of a pass. Rank 1 is killed before the ranks have agreed to stop.
+    # By its own losses, rank 1 would stop a pass earlier than rank 0, and rank 2 never. Rank 2 joins
+    # after the last step of the first pass. Rank 1 is killed at the end of the third, before the ranks
+    # have agreed to stop.
     losses = {"0": [2.0, 1.0, 3.0, 0.0], "1": [1.0, 2.0, 2.0, 0.0], "2": [3.0, 2.0, 1.0, 0.0]}
     options = {"passes": 4, "losses": losses}
     (calm,), _ = run(env, 1, **options)
@@ -285,7 +288,8 @@ def refused() -> dict[str, str]:
     attempt("data", model.fit, inputs, labels, callbacks=callbacks, **options)
     dataset = elastic.dataset((inputs, labels))
     attempt("dataset", elastic.dataset, (inputs, labels))
-    # A fit without the callback does so. On JAX it would leave the model without values.
+    # Calls `apply` as a fit without the callback does; on JAX, a fit that fails in a step would leave
+    # the model without values.
     variables = model.trainable_variables
     attempt("without", model.optimizer.apply, [each + 0.0 for each in variables], variables)
     attempt("epoch", model.fit, dataset, callbacks=callbacks, initial_epoch=1, **options)
@@ -297,6 +301,7 @@ def refused() -> dict[str, str]:
     swaps = [keras.callbacks.SwapEMAWeights(swap_on_epoch=True), *callbacks]
     attempt("swaps", model.fit, dataset, callbacks=swaps, **options)
     attempt("shuffle", model.fit, dataset, callbacks=callbacks, shuffle=False, **options)
+    attempt("guard", tk.guard(model.optimizer).__enter__)
     averages = [*callbacks, tk.MetricAverage()]
     attempt("callback", model.fit, dataset, callbacks=averages, **options)
     other = model_of(keras, "0")
@@ -322,7 +327,7 @@ def test_trainings_that_would_not_be_elastic_are_refused_in_one_line():
         "twice": "is distributed, expected an optimizer of Keras",
         "batch": "batch is 0, expected",
         "rows": "the data have [43, 44] rows",
-        "leaf": "the data have 3.0, expected arrays",
+        "leaf": "the data contain 3.0, expected arrays",
         "four": "the data are a tuple of 4",
         "data": "fit has the argument y, expected elastic.dataset(...) as its only data",
         "dataset": "the job has a dataset already",
@@ -336,7 +341,8 @@ def test_trainings_that_would_not_be_elastic_are_refused_in_one_line():
         "shuffle": "fit has shuffle=False, expected it in elastic.dataset",
         "over": "the job is over",
         "alone": "the job is over",
-        "callback": "the optimizer belongs to an elastic job",
+        "callback": "fit has the callback MetricAverage, expected none of",
+        "guard": "the optimizer belongs to an elastic job",
         "model": "the model of the job",
         "several": "steps_per_execution is 2, expected 1",
     }

@@ -324,6 +324,7 @@ def guard(exchanging: Any = None) -> Iterator[None]:
     exception. `exchanging` is an exchange of `thinwire.tensorflow` or an optimizer of `thinwire.keras`;
     None stands for all exchanges of this process whose groups are open, such as those of tapes.
     """
+    guarded(exchanging)  # an argument that cannot be guarded is refused before the steps
     interrupts.forget()
     try:
         yield

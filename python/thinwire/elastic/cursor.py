@@ -1,7 +1,7 @@
 """The position of a rank in a stream.
 
-Law: only an optimizer step moves the committed position, past all batches that were handed out for
-the step. After `seek`, all batches that were requested before are stale.
+Law: the committed position moves only by an optimizer step, past all batches that were handed out
+for it, or by `seek` to another position. After `seek`, all batches that were requested before are stale.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Exchange:
     ) -> None:
         """`wants_end` says whether this rank wants the epoch to end."""
         self._flag = array.array("f", [0.0])
-        # A bucket of its own is full before the first gradient is there.
+        # In a bucket of its own, the flag is sent before the first gradient is ready.
         bucket = 1 + max(each[-1] for each in described)
         self._described = [*described, ("thinwire.ends", [1], "f32", bucket)]
         self._options = options
@@ -108,7 +108,8 @@ class Exchange:
         self.steps.agreed(self._flag[0] > 0)
 
     def attempt(self, action: Callable[[], None]) -> bool:
-        """Calls `action` unless the step is void; returns whether it was called."""
+        """Calls `action` unless the step is void. A PeerError of `action` makes the step void. Returns
+        whether the step is still valid."""
         if not self.steps.is_void:
             try:
                 action()

@@ -1,4 +1,4 @@
-"""Membership of a process in an elastic job, and its end."""
+"""Membership of a process in an elastic job: checks before it joins, and signals on which it leaves."""
 
 from __future__ import annotations
 

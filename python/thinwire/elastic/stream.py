@@ -62,8 +62,8 @@ class Stream:
             raise InvalidError(f"a batch of {self.batch} samples, expected at least 1")
         if self.samples < (self.batch if self.drop_last else 1):
             raise InvalidError(
-                f"{self.samples} samples and batches of {self.batch}, expected at least one full "
-                "batch in a pass"
+                f"{self.samples} samples in batches of {self.batch}, expected at least "
+                f"{self.batch if self.drop_last else 1} in a pass"
             )
 
     @property
@@ -89,7 +89,7 @@ class Stream:
 
         # Errors
 
-        InvalidError for such a position; the state of a training with other data may have one.
+        InvalidError for such a position, which may come from the state of a training with other data.
         """
         found = self.at(position)
         if (

@@ -11,6 +11,9 @@ import keras
 
 from thinwire._core import InvalidError
 
+from ..callbacks import Broadcast, MetricAverage, Residuals
+from .dataset import Dataset
+
 
 class Job(Protocol):
     """The part of a job that the callbacks use."""
@@ -25,10 +28,11 @@ class Job(Protocol):
         """Begins the training; refuses another one after the end."""
 
     def begin_pass(self) -> None:
-        """Undoes what callbacks have done at the beginning of a pass, if this rank begins in its middle."""
+        """Undoes what callbacks have done to the learning rate at the beginning of a pass, if this rank
+        begins in the middle of the pass."""
 
     def end_step(self) -> None:
-        """Ends a step, and enters the next epoch if it was void."""
+        """Ends a step of `fit`, and enters the job's next epoch if that is due."""
 
     def end_pass(self, number: int, stops: bool, epochs: int) -> bool:
         """Ends a pass as rank 0 decides; returns whether the training stops."""
@@ -38,8 +42,8 @@ class Job(Protocol):
 
 
 class ElasticCallback(keras.callbacks.Callback):
-    """Ends each step of `fit` together with the other ranks, before other callbacks see it. Made by
-    `Elastic.callback`."""
+    """Ends each step of `fit` together with the other ranks. Callbacks later in the list see the step
+    after that. Made by `Elastic.callback`."""
 
     def __init__(self, job: Job) -> None:
         super().__init__()
@@ -69,13 +73,13 @@ class ElasticCallback(keras.callbacks.Callback):
         self._job.begin()
         ending = Ending(self._job, fit["epochs"])
         ending.set_model(self.model)
-        # A list that the caller has made may have that of a training that was interrupted.
+        # A CallbackList that the caller made still has the `Ending` of an interrupted training.
         callbacks[:] = [each for each in callbacks if not isinstance(each, Ending)] + [ending]
         self._batches = fit["epoch_iterator"]
         # On a GPU, JAX would fetch one batch ahead, and find the end of a pass before the last step is
         # made, which may have to be repeated.
         self._batches._one_batch_ahead_iterator = iter
-        # The number of steps in a pass is unknown, and Keras takes its end for an accident.
+        # Keras does not know the number of steps in a pass, and would warn at the end of the first one.
         warnings.filterwarnings("ignore", "Your input ran out of data")
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -94,7 +98,7 @@ class ElasticCallback(keras.callbacks.Callback):
         self._batches.reset()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Ends a step once it is done."""
+        """Waits until the step has run, by reading its logs, and ends it."""
         for value in (logs or {}).values():
             keras.ops.convert_to_numpy(value)
         self._job.end_step()
@@ -138,12 +142,11 @@ class Ending(keras.callbacks.Callback):
 
 
 def variables_of_fit() -> dict[str, Any]:
-    """Returns the local variables of the `fit` that has called a callback. Keras has no other way to
-    them.
+    """Returns the local variables of the `fit` that called a callback, which Keras does not pass on.
 
     # Errors
 
-    InvalidError if there is no `fit` as this version of Keras has it.
+    InvalidError if no caller has the variables that `fit` has in Keras 3.15.
     """
     frame: Any = sys._getframe(1)
     while frame is not None:
@@ -158,7 +161,8 @@ def variables_of_fit() -> dict[str, Any]:
 
 
 def refuse_callbacks(callbacks: Iterable[Any]) -> None:
-    """Refuses callbacks that replace weights while others train with them.
+    """Refuses callbacks that replace weights while others train with them, and those of
+    `thinwire.keras.distributed`.
 
     # Errors
 
@@ -170,6 +174,11 @@ def refuse_callbacks(callbacks: Iterable[Any]) -> None:
                 "fit has the callback BackupAndRestore, expected none that replaces the job's state (hint: "
                 "a rank that is started again gets its state from the others)"
             )
+        if isinstance(each, (Broadcast, MetricAverage, Residuals)):
+            raise InvalidError(
+                f"fit has the callback {type(each).__name__}, expected none of "
+                "thinwire.keras.distributed: the optimizer belongs to an elastic job"
+            )
         if isinstance(each, keras.callbacks.SwapEMAWeights) and each.swap_on_epoch:
             raise InvalidError(
                 "fit has the callback SwapEMAWeights(swap_on_epoch=True), expected swap_on_epoch=False: a "
@@ -178,7 +187,8 @@ def refuse_callbacks(callbacks: Iterable[Any]) -> None:
 
 
 def refuse_other_data(fit: Mapping[str, Any]) -> None:
-    """Refuses arguments of `fit` that Keras silently ignores beside a data adapter.
+    """Refuses data other than the job's, and arguments of `fit` that Keras silently ignores beside a
+    data adapter.
 
     # Errors
 
@@ -188,9 +198,12 @@ def refuse_other_data(fit: Mapping[str, Any]) -> None:
         if fit.get(name) is not None:
             raise InvalidError(
                 f"fit has the argument {name}, expected elastic.dataset(...) as its only data (hint: "
-                "elastic.dataset((inputs, labels, weights)))"
+                "elastic.dataset((inputs, labels, weights)), and Elastic(model, batch))"
             )
-    if not fit.get("shuffle", True) and fit["epoch_iterator"].data_adapter.stream.shuffle:
+    data = fit["epoch_iterator"].data_adapter
+    if not isinstance(data, Dataset):
+        raise InvalidError("fit has other data than the job's, expected elastic.dataset(...)")
+    if not fit.get("shuffle", True) and data.stream.shuffle:
         raise InvalidError(
             "fit has shuffle=False, expected it in elastic.dataset(..., shuffle=False)"
         )

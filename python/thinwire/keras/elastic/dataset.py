@@ -1,8 +1,8 @@
 """Batches of an elastic job for `Model.fit`: every sample once in a pass, even if ranks join or leave.
 
 `fit` cannot repeat a step, but it asks for a batch before each step. After a void step it gets that
-step's samples again, divided among the ranks that remain. If `fit` has fetched batches of the previous
-division ahead, the steps with them are left out.
+step's samples again, divided among the ranks that remain. `fit` may already have fetched batches that were
+divided among the previous ranks. These are stale: a step with one changes nothing and is not counted.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Dataset(CursorSource, DataAdapter):
         self._fetched: collections.deque[tuple[int, Deal]] = collections.deque()
 
     def take(self) -> Deal | None:
-        """Returns the part of a batch that the present step computes; None if it is stale.
+        """Returns the part of a batch that the current step computes; None if the batch is stale, as it
+        was requested before the last `seek`.
 
         # Errors
 
@@ -144,8 +145,10 @@ def arrays_of(data: Any) -> tuple[tuple[Any, ...], int]:
 
     def array_of(leaf: Any) -> Any:
         if np.ndim(leaf) == 0 or isinstance(leaf, (str, bytes)) or not hasattr(leaf, "shape"):
-            raise InvalidError(f"the data have {shown(leaf)}, expected arrays with rows of samples")
-        # A file in memory (numpy.memmap) stays one.
+            raise InvalidError(
+                f"the data contain {shown(leaf)}, expected arrays with rows of samples"
+            )
+        # A numpy.memmap is kept, so rows are read from its file when a batch needs them.
         return leaf if isinstance(leaf, np.ndarray) else np.asarray(leaf)
 
     parts = data if isinstance(data, tuple) else (data,)

@@ -32,16 +32,14 @@ class Decision:
 
 
 def newest(encoded: Iterable[bytes]) -> Decision:
-    """Returns the decision after the most passes, and of equal ones that of the lowest rank.
-
-    A rank that was lost during the exchange of a decision may be the only one not to know it, or may
-    have been the only one to know it.
+    """Returns the decision after the most passes; if several ranks have one after that pass, the lowest
+    rank's. If a rank is lost during the exchange of a decision, some ranks may have it and others not.
     """
     return max((Decision(*json.loads(each)) for each in encoded), key=lambda each: each.passes)
 
 
 def learning_rate_of(optimizer: Any) -> float | None:
-    """Returns the learning rate of an optimizer; None if it follows a schedule, or is none of one
-    optimizer (`MultiOptimizer`)."""
+    """Returns the learning rate of an optimizer; None if it follows a schedule, and for a
+    `MultiOptimizer`, which has one for each of its optimizers."""
     rate = getattr(optimizer, "learning_rate", None)
     return float(keras.ops.convert_to_numpy(rate)) if isinstance(rate, keras.Variable) else None

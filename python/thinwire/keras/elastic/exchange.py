@@ -63,8 +63,8 @@ class Exchange(exchange.Exchange):
         self._outcome = self._error = self._closed = None
 
     def take_applied(self) -> bool:
-        """Returns whether the optimizer has applied a step whose outcome nobody has asked for, as a
-        training leaves that is interrupted between the two."""
+        """Returns whether the last step was applied and `end` was not called, because the training was
+        interrupted before that; forgets the step if so."""
         is_applied = self._outcome is Outcome.APPLIED
         self._outcome = None if is_applied else self._outcome
         return is_applied
@@ -105,7 +105,7 @@ class Exchange(exchange.Exchange):
 
         # Errors
 
-        InvalidError if nobody has asked for the outcome of the step before.
+        InvalidError if `end` was not called after the previous step.
         """
         if self._outcome is not None:
             raise InvalidError(
@@ -150,6 +150,10 @@ class Exchange(exchange.Exchange):
     def exchange_plan(self) -> dict[str, Any]:
         """Codec, algorithm and partitions of each exchange, as in PyTorch."""
         return json.loads(self.sync.plan())
+
+    def record(self) -> dict[str, Any]:
+        """The breakdown of the last step's time, as in PyTorch."""
+        return json.loads(self.sync.record())
 
     @property
     def gradients(self) -> Any:

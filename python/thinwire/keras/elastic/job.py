@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -54,14 +55,17 @@ class Elastic(Job):
             job's secret; by default from the launcher, in THINWIRE_COORDINATOR and THINWIRE_TOKEN.
         timeout_s: how long to wait for the coordinator and the other ranks, in seconds.
         members: a membership to use instead of joining a job, for tests.
-        compare_every: the number of steps after which ranks compare checksums of their weights and the
-            optimizer's state, and log what differs; 0 never does.
-        options: those of `distributed` that are about codecs, from `bucket_bytes` to `unchecked`.
+        compare_every: the number of steps after which ranks compare checksums of trainable weights and
+            the optimizer's state, and log what differs. They also do so in the first step of an epoch.
+            With 0 they compare only the settings of the dataset, in that step.
+        options: `bucket_bytes`, `seed`, `algorithm`, `error_budget`, `feedback`, `momentum_correction`,
+            `warmup_steps` and `unchecked`, as in `distributed`.
 
     # Errors
 
-    InvalidError if the process belongs to no elastic job, its model or options are not the job's, or the
-    model is not compiled.
+    InvalidError if the process belongs to no elastic job; if model, optimizer or options differ from the
+    job's; if the model is not built or not compiled, or has a distributed optimizer or a loss that is
+    not a mean; and for an unsuitable launcher.
     """
 
     def __init__(
@@ -119,8 +123,8 @@ class Elastic(Job):
 
         # Errors
 
-        InvalidError for anything but arrays with rows, for data that differ from the job's, and for a
-        second dataset.
+        InvalidError for anything but arrays with rows; for a number of rows, seed, shuffle or drop_last
+        other than the job's; and for a second dataset.
         """
         if self._dataset is not None:
             raise InvalidError("the job has a dataset already, expected one dataset for one fit")
@@ -135,7 +139,8 @@ class Elastic(Job):
         return ElasticCallback(self)
 
     def end_step(self) -> None:
-        """Ends a step, and enters the next epoch if it was void. The callback calls it."""
+        """Ends a step of `fit`. Enters the job's next epoch if the step was void, or if ranks join or
+        leave after it. The callback calls it."""
         if self._averager.end() is Outcome.APPLIED:
             self._stepped()
             self._compare()
@@ -158,7 +163,8 @@ class Elastic(Job):
 
     def begin_pass(self) -> None:
         """Undoes what callbacks have done to the learning rate at the beginning of a pass, if this rank
-        begins in its middle: the rate that was handed over contains it already. The callback calls it."""
+        begins in the middle of the pass: the rate that was handed over contains it already. The callback
+        calls it."""
         rate, self._begun_rate = self._begun_rate, None
         self._set_learning_rate(rate)
 
@@ -208,7 +214,7 @@ class Elastic(Job):
         return [np.array(keras.ops.convert_to_numpy(each), order="C") for each in variables]
 
     def _entries(self) -> dict[str, Any]:
-        names = (f"{number}: {each.name}" for number, each in enumerate(self._alike))
+        names = (f"{number}: {plain_name(each)}" for number, each in enumerate(self._alike))
         return dict(zip(names, self._arrays(self._alike)))
 
     def _remember(self) -> None:
@@ -223,7 +229,8 @@ class Elastic(Job):
 
     def _receive(self, epoch: Epoch, entry: EpochEntry, said: dict[str, Any]) -> None:
         self._epoch = epoch
-        # Before the learning rate is handed over, since a state source may be one that lost it.
+        # This comes before the hand-over: a state source that has missed the newest decision would hand
+        # over the old learning rate.
         self._decide(self._decision)
         if entry.hand_over:
             self._hand_over(epoch, entry.hand_over)
@@ -255,9 +262,9 @@ class Elastic(Job):
             optimizer.learning_rate = rate
 
     def _follow_weights(self) -> bool:
-        """Gives all ranks the weights of rank 0, if some differ: statistics of normalization layers do, and
-        what a callback such as EarlyStopping has restored may. Returns false if a rank was lost, and all
-        are in the next epoch."""
+        """Gives all ranks the weights of rank 0 if any weight differs. Statistics of normalization layers
+        differ between ranks, and so may weights that a callback such as EarlyStopping has restored.
+        Returns false if a rank was lost; this rank is then in the next epoch."""
         if self._exchange.attempt(self._take_weights):
             return True
         self.settle()
@@ -292,7 +299,8 @@ def assign(
 
 
 def expect_plain(model: keras.Model) -> None:
-    """Refuses a model that is not compiled, or whose optimizer is distributed.
+    """Refuses an unsupported backend or version of Keras, and a model that is not compiled, has a
+    distributed optimizer, or has a loss that is not a mean over samples.
 
     # Errors
 
@@ -324,12 +332,19 @@ def expect_plain(model: keras.Model) -> None:
             )
 
 
+def plain_name(variable: Any) -> str:
+    """Returns the name of a variable without numbers of models and layers, such as `sequential_1`, which
+    count up in a process."""
+    return re.sub(r"_\d+", "", variable.name)
+
+
 def facts(
     state: Sequence[Any], model: keras.Model, options: dict[str, Any]
 ) -> list[tuple[str, str]]:
     """Returns the facts that all members must have in common, as pairs of name and value."""
-    # Numbers in names count up in a process.
-    lines = [f"{each.name} {each.dtype} {list(each.shape)} {each.trainable}" for each in state]
+    lines = [
+        f"{plain_name(each)} {each.dtype} {list(each.shape)} {each.trainable}" for each in state
+    ]
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
     return [
         ("thinwire", __version__),

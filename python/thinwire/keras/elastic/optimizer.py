@@ -53,10 +53,11 @@ class ElasticScaling(ScalingDistributed):
 
 
 def after(averages: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
-    """A context whose operations run once there are averages.
+    """Returns a context whose operations TensorFlow runs only after it has the averages.
 
-    TensorFlow finds the end of a pass by a step that gets no batch. What does not depend on
-    gradients, such as the count of iterations and the decay of weights, would be updated in it.
+    `fit` on TensorFlow finds the end of a pass by running a step for which there is no batch. Without
+    this context that step would still do what does not depend on gradients: count an iteration and
+    decay weights.
     """
     if keras.backend.backend() != "tensorflow":
         return contextlib.nullcontext()
